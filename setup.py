@@ -1,0 +1,24 @@
+"""Compiles the record codec where a C compiler is at hand.
+
+Everything else about the package is in ``pyproject.toml``.  Each source listed here also
+runs uncompiled, so a machine without a compiler installs the same package, only slower:
+``cythonize()`` drops ``optional=True``, hence it is set on the result.
+"""
+
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import setup
+
+COMPILED = ["src/waystation/records/codec.py"]
+
+extensions = cythonize(
+    [source for source in COMPILED if Path(source).exists()],
+    language_level=3,
+    build_dir="build",
+)
+for extension in extensions:
+    extension.optional = True
+    extension.extra_compile_args = ["-O3"]
+
+setup(ext_modules=extensions)

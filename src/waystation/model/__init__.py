@@ -1,0 +1,1 @@
+"""Ids, offsets, errors and settings: the words every other package speaks."""

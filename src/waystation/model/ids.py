@@ -1,0 +1,31 @@
+"""Names of the things a cluster is made of.
+
+Each id is a distinct type, so that a leader epoch is never passed where a node id is meant.
+"""
+
+from typing import NamedTuple, NewType
+from uuid import UUID
+
+NodeId = NewType("NodeId", int)
+BrokerEpoch = NewType("BrokerEpoch", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+PartitionEpoch = NewType("PartitionEpoch", int)
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+TopicId = NewType("TopicId", UUID)
+
+NO_NODE = NodeId(-1)
+NO_LEADER_EPOCH = LeaderEpoch(-1)
+NO_PRODUCER = ProducerId(-1)
+NO_PRODUCER_EPOCH = ProducerEpoch(-1)
+NO_TOPIC_ID = TopicId(UUID(int=0))
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as its directory is named."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

@@ -1,0 +1,178 @@
+"""What a topic may be called and how it may be set.
+
+``TopicSettings`` holds a topic's effective options: its own, over the broker's defaults, over
+the values below.  Kafka's name is the option's name wherever Kafka has the option.
+"""
+
+import re
+from dataclasses import dataclass
+
+from waystation.model.errors import InvalidTopicError
+from waystation.model.settings import option
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_NAME_CHARACTERS_MAX = 249
+
+DAY_MS = 86_400_000
+_INT32_MAX = (1 << 31) - 1
+_INT64_MAX = (1 << 63) - 1
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse what Kafka refuses; a name also becomes part of a directory's name."""
+    if not name:
+        raise InvalidTopicError("a topic name may not be empty")
+    if name in (".", ".."):
+        raise InvalidTopicError(f"a topic may not be called {name!r}")
+    if len(name) > _NAME_CHARACTERS_MAX:
+        raise InvalidTopicError(
+            f"the topic name has {len(name)} characters, at most {_NAME_CHARACTERS_MAX} may be"
+        )
+    if not _LEGAL_NAME.fullmatch(name):
+        raise InvalidTopicError(
+            f"topic name {name!r} is illegal: letters, digits, '.', '_' and '-' only"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """The effective options of one topic."""
+
+    cleanup_policy: str = option(
+        "delete",
+        choices=("delete",),
+        live=True,
+        doc="What happens to old segments: delete drops those past retention.",
+        kafka="log.cleanup.policy",
+    )
+    retention_ms: int = option(
+        7 * DAY_MS,
+        at_least=-1,
+        live=True,
+        doc="How long a segment is kept after its newest record; -1 keeps it for good. "
+        "Longer lets consumers replay further back and costs disk.",
+        kafka="log.retention.ms",
+    )
+    retention_bytes: int = option(
+        -1,
+        at_least=-1,
+        live=True,
+        doc="How many bytes of each partition are kept, oldest segments going first; -1 is no "
+        "limit. Checked per partition, so a topic takes this times its partitions.",
+        kafka="log.retention.bytes",
+    )
+    segment_bytes: int = option(
+        1 << 30,
+        at_least=14,
+        at_most=_INT32_MAX,
+        live=True,
+        doc="Roll to a new segment before the active one passes this size. Smaller segments "
+        "let retention free space sooner and cost more open files.",
+        kafka="log.segment.bytes",
+    )
+    segment_ms: int = option(
+        7 * DAY_MS,
+        at_least=1,
+        live=True,
+        doc="Roll the active segment after this time even if it is not full, so that retention "
+        "can reach what a quiet topic holds.",
+        kafka="log.roll.ms",
+    )
+    segment_jitter_ms: int = option(
+        0,
+        at_least=0,
+        live=True,
+        doc="Take up to this much off segment.ms at random, so that partitions do not all roll "
+        "at once.",
+        kafka="log.roll.jitter.ms",
+    )
+    segment_index_bytes: int = option(
+        10 << 20,
+        at_least=12,
+        live=True,
+        doc="Roll before an index of the active segment grows past this size.",
+        kafka="log.index.size.max.bytes",
+    )
+    index_interval_bytes: int = option(
+        4096,
+        at_least=0,
+        at_most=_INT32_MAX,
+        live=True,
+        doc="Add an index entry after about this many bytes of log. Denser indexes find an "
+        "offset with less scanning and cost more disk.",
+        kafka="log.index.interval.bytes",
+    )
+    max_message_bytes: int = option(
+        1_048_588,
+        at_least=0,
+        at_most=_INT32_MAX,
+        live=True,
+        doc="The largest record batch accepted, as compressed by the producer.",
+        kafka="message.max.bytes",
+    )
+    message_timestamp_type: str = option(
+        "CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        live=True,
+        doc="Whose clock a record's timestamp is: the producer's or the broker's.",
+        kafka="log.message.timestamp.type",
+    )
+    message_timestamp_before_max_ms: int = option(
+        _INT64_MAX,
+        at_least=0,
+        live=True,
+        doc="Refuse batches whose timestamp lies further than this before the broker's clock.",
+        kafka="log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_after_max_ms: int = option(
+        3_600_000,
+        at_least=0,
+        live=True,
+        doc="Refuse batches whose timestamp lies further than this after the broker's clock: a "
+        "timestamp far in the future would keep its segment from ever expiring.",
+        kafka="log.message.timestamp.after.max.ms",
+    )
+    min_insync_replicas: int = option(
+        1,
+        at_least=1,
+        live=True,
+        doc="acks=all is refused while fewer replicas than this are in sync.",
+        kafka="min.insync.replicas",
+    )
+    compression_type: str = option(
+        "producer",
+        choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        live=True,
+        doc="How batches are stored: as the producer sent them, or compressed anew by the "
+        "broker, which costs it CPU.",
+        kafka="compression.type",
+    )
+    durability: str = option(
+        "disk",
+        choices=("disk", "memory"),
+        live=True,
+        doc="When acks=all is answered: once in-sync replicas have the batch on disk "
+        "(fdatasync), or once they have it in the page cache, as Kafka does. Memory is faster "
+        "and loses what a power failure of all replicas takes.",
+    )
+    flush_messages: int = option(
+        _INT64_MAX,
+        at_least=1,
+        live=True,
+        doc="With durability=memory: sync to disk after this many records.",
+        kafka="log.flush.interval.messages",
+    )
+    flush_ms: int = option(
+        _INT64_MAX,
+        at_least=0,
+        live=True,
+        doc="With durability=memory: sync to disk at the latest after this time.",
+        kafka="log.flush.interval.ms",
+    )
+    file_delete_delay_ms: int = option(
+        60_000,
+        at_least=0,
+        live=True,
+        doc="How long the files of a deleted segment stay on disk, renamed, before they go.",
+        kafka="log.segment.delete.delay.ms",
+    )
