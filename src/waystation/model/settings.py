@@ -78,8 +78,7 @@ def option(
         "doc": doc,
         "kafka": kafka,
     }
-    # dataclasses.field() is typed as the field's value, which is what a declaration wants.
-    return typing.cast(T, dataclasses.field(default=default, metadata=facts))
+    return dataclasses.field(default=default, metadata=facts)
 
 
 _KNOWN: dict[type, tuple[Option, ...]] = {}
