@@ -1,0 +1,59 @@
+"""What time it is.
+
+Nothing below ``cli`` asks the operating system for the time but through a ``Clock`` that was
+handed in, so that a test or a simulation can be any time it likes.
+"""
+
+import time
+from typing import Protocol
+
+from waystation.model.offsets import Millis
+
+
+class Clock(Protocol):
+    """Wall time for records and people, monotonic time for how long something took."""
+
+    def now(self) -> Millis:
+        """Milliseconds since the epoch; may jump when an operator sets the clock."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment; never runs back."""
+        ...
+
+
+class SystemClock:
+    """The operating system's clocks."""
+
+    __slots__ = ()
+
+    def now(self) -> Millis:
+        """Milliseconds since the epoch."""
+        return Millis(time.time_ns() // 1_000_000)
+
+    def monotonic(self) -> float:
+        """Seconds, on the same scale as an asyncio loop's ``time()``."""
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that stands still until it is moved; for tests and simulations."""
+
+    __slots__ = ("_monotonic", "_now")
+
+    def __init__(self, now: Millis = Millis(1_700_000_000_000)) -> None:
+        self._now = now
+        self._monotonic = 0.0
+
+    def now(self) -> Millis:
+        """The wall time it was moved to."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Seconds it was moved since it was made."""
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Let ``seconds`` pass on both scales."""
+        self._now = Millis(self._now + int(seconds * 1_000))
+        self._monotonic += seconds
