@@ -1,0 +1,66 @@
+# Everything a newcomer needs. `make run` wants Python 3.11+, make and PyPI; `make test` fetches the rest.
+PYTHON ?= python3
+KAFKA  ?= 127.0.0.1:9092
+HTTP   ?= 127.0.0.1:8090
+DATA   ?= ./data
+BIN    := .venv/bin
+STAMPS := .venv/stamps
+# pytest workers for the tests that share the machine; tests marked `alone` follow, one by one.
+WORKERS ?= 2
+
+.PHONY: help run test check format bench soak compat demo clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+run: $(STAMPS)/run ## start a broker: Kafka on 127.0.0.1:9092, HTTP on 127.0.0.1:8090, data in ./data
+	@exec $(BIN)/waystation serve --listen $(KAFKA) --http $(HTTP) --data-dir $(DATA)
+
+test: $(STAMPS)/dev $(STAMPS)/tools ## run every test, skipping none
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not alone"
+	$(BIN)/pytest -m alone --durations 10
+
+check: $(STAMPS)/dev ## format, lint, types, imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMPS)/dev ## rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMPS)/dev ## the same loads against Waystation and Apache Kafka, side by side
+	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: $(STAMPS)/dev $(STAMPS)/tools ## the tests with full counts and durations; reports in docs/reports
+	$(BIN)/python tools/soak.py $(ARGS)
+
+compat: $(STAMPS)/dev ## clients from npm, Maven Central and Go against a real broker
+	$(BIN)/python -m tests.compat $(ARGS)
+
+demo: $(STAMPS)/run ## a guided tour of every face
+	$(BIN)/python tools/demo.py
+
+clean: ## remove everything that make made, but no data
+	rm -rf .venv .cache build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src -name '*.so' -delete
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; sys.exit("Python %d.%d is too old: Waystation needs 3.11 or newer. Remedy: make PYTHON=python3.12 ..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	@mkdir -p $(STAMPS) && touch $@
+
+# An editable install, so that edits count at once; made anew when dependencies or compiled sources change.
+$(STAMPS)/run: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py
+	$(BIN)/pip install --disable-pip-version-check -q -e .
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py
+	$(BIN)/pip install --disable-pip-version-check -q -e '.[dev]'
+	@touch $@ $(STAMPS)/run
+
+$(STAMPS)/tools: $(STAMPS)/venv tools/test_tools.py
+	$(BIN)/python tools/test_tools.py
+	@touch $@
