@@ -1,0 +1,1 @@
+"""Record batches, Kafka's format 2: their headers, their records, their compression."""
