@@ -1,0 +1,118 @@
+"""What the leader of a partition knows of its replicas, for one leader epoch.
+
+A record is committed once every in-sync replica, leader included, holds it: on disk with
+``durability=disk``, in its log with ``durability=memory``.  Three promises:
+
+1. with ``disk``, the high watermark never passes what some in-sync replica has not flushed;
+2. it stands still while the in-sync set has fewer members than ``min.insync.replicas``;
+3. a new leader may not answer for the end of the log before it has caught up with its
+   predecessor: see ``settled``.
+
+A state lives as long as its epoch; the next epoch starts a new one from the mark this one had.
+"""
+
+from collections.abc import Sequence
+
+from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId
+from waystation.model.offsets import Offset
+from waystation.replication.high_watermark import HighWatermark
+from waystation.replication.in_sync import InSync
+
+DISK = "disk"
+_START = Offset(0)
+_OWN_LIFE = BrokerEpoch(0)
+
+
+class LeaderState:
+    """One partition seen by its leader; ``in_sync`` is as the coordination store has it."""
+
+    __slots__ = (
+        "_end_at_election",
+        "_flushed",
+        "_leader",
+        "_mark",
+        "durability",
+        "epoch",
+        "in_sync",
+        "min_insync",
+    )
+
+    def __init__(
+        self,
+        epoch: LeaderEpoch,
+        in_sync: Sequence[NodeId],
+        min_insync: int,
+        durability: str,
+        *,
+        leader: NodeId,
+        mark: Offset = _START,
+        log_end: Offset = _START,
+    ) -> None:
+        """``mark`` and ``log_end`` are where this replica stood when it was elected."""
+        assert leader in in_sync, f"leader {leader} is not in sync: {in_sync}"
+        self.epoch = epoch
+        self.in_sync = InSync(tuple(in_sync))
+        self.min_insync = min_insync
+        self.durability = durability
+        self._flushed = durability == DISK
+        self._leader = leader
+        self._end_at_election = log_end
+        self._mark = HighWatermark((), mark)
+        self._count()
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The end of what consumers may read."""
+        return self._mark.mark
+
+    @property
+    def settled(self) -> bool:
+        """Whether the mark has reached the log's end at election.
+
+        Before, the predecessor may have shown consumers a higher mark than ours: questions
+        about the end are answered with OFFSET_NOT_AVAILABLE rather than by moving back.
+        """
+        return self._mark.mark >= self._end_at_election
+
+    def enough_replicas(self) -> bool:
+        """Whether ``acks=all`` may be accepted at all."""
+        return self.in_sync.size >= self.min_insync
+
+    def on_local(self, log_end: Offset, flushed_end: Offset) -> bool:
+        """The leader's own log grew or was flushed; true if the high watermark moved.
+
+        HOT: twice per append.
+        """
+        end = flushed_end if self._flushed else log_end
+        return self._mark.restate(self._leader, _OWN_LIFE, end)
+
+    def on_follower(
+        self, node: NodeId, life: BrokerEpoch, log_end: Offset, flushed_end: Offset
+    ) -> bool:
+        """A follower of incarnation ``life`` reports; true if the high watermark moved."""
+        return self._mark.record(node, life, flushed_end if self._flushed else log_end)
+
+    def propose(self, members: Sequence[NodeId]) -> bool:
+        """A change of the in-sync set is on its way; true if the high watermark moved."""
+        self.in_sync = self.in_sync.proposing(tuple(members))
+        return self._count()
+
+    def settle(self, members: Sequence[NodeId]) -> bool:
+        """The store holds ``members``; true if the high watermark moved."""
+        self.in_sync = self.in_sync.settled(tuple(members))
+        return self._count()
+
+    def reconfigure(self, min_insync: int, durability: str) -> bool:
+        """The topic's settings changed; true if the high watermark moved.
+
+        With another durability all ends mean something else, so they are forgotten until
+        they are reported again; the caller reports its own with ``on_local`` at once.
+        """
+        if durability != self.durability:
+            self._mark.forget()
+        self.min_insync, self.durability = min_insync, durability
+        self._flushed = durability == DISK
+        return self._count()
+
+    def _count(self) -> bool:
+        return self._mark.count(self.in_sync.counted, enough=self.enough_replicas())
