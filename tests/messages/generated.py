@@ -1,0 +1,84 @@
+"""Hypothesis strategies made from our declarations: any message, in any version."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+from tests.messages.twin import twin_fields
+
+from waystation.messages.catalog import MESSAGES
+from waystation.wire.message import Message, Struct
+from waystation.wire.schema import Array, Bytes, Field, Fixed, Kind, Nested, Records, String, Uuid
+
+INTEGERS = {"b": 8, "h": 16, "i": 32, "q": 64}
+
+# kio holds moments as datetimes, which end with the year 9999.
+MOMENTS = st.integers(0, 253_402_300_799_000) | st.just(-1)
+ERRORS = st.sampled_from([code.value for code in ErrorCode])
+NAMES = st.text(max_size=12) | st.sampled_from(["orders", "é", "x" * 126, "x" * 127, "ü" * 9000])
+
+
+def messages_and_versions() -> Iterator[tuple[type[Message], int]]:
+    """Every message that is declared, in every version that is spoken."""
+    for pair in MESSAGES.values():
+        for declared in pair:
+            for version in range(declared.spoken.versions.low, declared.spoken.versions.high + 1):
+                yield declared, version
+
+
+@cache
+def instances(declared: type[Struct], version: int, theirs: type[Any]) -> st.SearchStrategy[Any]:
+    """Instances that set what ``version`` has; the rest keeps its default."""
+    described = twin_fields(theirs)
+    given = {
+        name: _field(field, version, *described[name])
+        for name, field in declared.__fields__.items()
+        if field.versions.include(version)
+    }
+    return st.builds(declared, **given)
+
+
+def _field(
+    field: Field, version: int, found: Any, nested: type[Any] | None
+) -> st.SearchStrategy[Any]:
+    values = _values(field.kind, version, found, nested)
+    if field.tag is not None:
+        # A struct of defaults is not sent, and thus comes back as None.
+        silent = field.kind.default() if isinstance(field.kind, Nested) else None
+        return st.just(field.default()) | values.filter(lambda value: value != silent)
+    return st.none() | values if field.nullable.include(version) else values
+
+
+def _values(
+    kind: Kind[Any], version: int, found: Any, nested: type[Any] | None
+) -> st.SearchStrategy[Any]:
+    match kind:
+        case Fixed():
+            return _fixed(kind, found.metadata["kafka_type"])
+        case Uuid():
+            return st.uuids() | st.just(kind.default())
+        case String():
+            return NAMES
+        case Bytes():
+            return st.binary(max_size=300)
+        case Records():
+            return st.binary(max_size=300).map(memoryview)
+        case Array(element):
+            return st.lists(_values(element, version, found, nested), max_size=3)
+        case Nested(declared):
+            assert nested is not None
+            return instances(declared, version, nested)
+    raise AssertionError(f"no strategy for {kind}")
+
+
+def _fixed(kind: Fixed[Any], kafka_type: str) -> st.SearchStrategy[Any]:
+    if kind.letter == "?":
+        return st.booleans()
+    if kafka_type == "error_code":
+        return ERRORS
+    if kafka_type == "datetime_i64":
+        return MOMENTS
+    bits = INTEGERS[kind.letter]
+    return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
