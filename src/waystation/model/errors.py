@@ -12,20 +12,25 @@ from waystation.model.offsets import Offset
 
 __all__ = [
     "ClusterAuthorizationError",
+    "CompactedError",
     "CorruptBatchError",
+    "DuplicateBrokerError",
     "ErrorCode",
     "FencedLeaderEpochError",
     "InvalidConfigError",
     "InvalidPartitionsError",
     "InvalidProducerEpochError",
     "InvalidRecordError",
+    "InvalidReplicaAssignmentError",
     "InvalidReplicationFactorError",
     "InvalidRequestError",
     "InvalidSettingsError",
     "InvalidTimestampError",
     "InvalidTopicError",
+    "LeaseExpiredError",
     "MalformedFrameError",
     "MessageTooLargeError",
+    "MetadataFormatError",
     "NotEnoughReplicasError",
     "NotLeaderError",
     "OffsetOutOfRangeError",
@@ -33,7 +38,10 @@ __all__ = [
     "PolicyViolationError",
     "RequestTimedOutError",
     "StorageError",
+    "StoreInUseError",
+    "StoreUnavailableError",
     "TopicExistsError",
+    "TransactionTooLargeError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownTopicError",
@@ -240,6 +248,12 @@ class InvalidReplicationFactorError(WaystationError):
     code = ErrorCode.INVALID_REPLICATION_FACTOR
 
 
+class InvalidReplicaAssignmentError(WaystationError):
+    """A manual assignment that names unknown brokers, leaves gaps or contradicts itself."""
+
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
 class InvalidConfigError(WaystationError):
     """An unknown option, or a value outside its bounds."""
 
@@ -264,3 +278,46 @@ class InvalidSettingsError(InvalidConfigError):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(self.problems))
+
+
+# --- the coordination store -----------------------------------------------------------------
+
+
+class StoreUnavailableError(WaystationError):
+    """The coordination store did not answer: a write may or may not have happened."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class StoreInUseError(WaystationError):
+    """The coordination store's file belongs to another process that still runs."""
+
+
+class TransactionTooLargeError(WaystationError):
+    """More operations or bytes than every backend takes in one transaction."""
+
+
+class LeaseExpiredError(WaystationError):
+    """The lease was not kept alive in time, or was revoked: its keys are gone."""
+
+
+class CompactedError(WaystationError):
+    """A watch that cannot be continued without a gap: its owner must list again."""
+
+    def __init__(self, from_revision: int) -> None:
+        self.from_revision = from_revision
+        super().__init__(f"changes since revision {from_revision} are no longer held: list again")
+
+
+class MetadataFormatError(WaystationError):
+    """A stored value that this version cannot read."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        self.key, self.problem = key, problem
+        super().__init__(f"cannot read {key} of the coordination store: {problem}")
+
+
+class DuplicateBrokerError(WaystationError):
+    """Another broker that still runs has registered under the same id."""
+
+    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
