@@ -1,0 +1,33 @@
+"""Fixtures every test may use."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from waystation.testing.process import BrokerProcess
+
+# Programs that tools/test_tools.py had to unpack for want of root.
+_UNPACKED = Path(__file__).parent.parent / ".cache" / "tools" / "usr"
+os.environ["PATH"] += os.pathsep + str(_UNPACKED / "bin")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One real broker for all tests of a worker that only need some topics of their own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", http="127.0.0.1:0")
+    with process.start():
+        yield process
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: BrokerProcess) -> str:
+    """Where that broker listens."""
+    return broker.bootstrap
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test uses."""
+    return "".join(c if c.isalnum() else "-" for c in request.node.nodeid.split("::", 1)[1])[-200:]
