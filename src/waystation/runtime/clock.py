@@ -36,12 +36,15 @@ class SystemClock:
         return time.monotonic()
 
 
+_SOME_DAY = Millis(1_700_000_000_000)
+
+
 class ManualClock:
     """A clock that stands still until it is moved; for tests and simulations."""
 
     __slots__ = ("_monotonic", "_now")
 
-    def __init__(self, now: Millis = Millis(1_700_000_000_000)) -> None:
+    def __init__(self, now: Millis = _SOME_DAY) -> None:
         self._now = now
         self._monotonic = 0.0
 

@@ -29,7 +29,8 @@ class FileRegion:
     __slots__ = ("file", "nbytes", "position")
 
     def __init__(self, file: ReadableFile, position: int, nbytes: int) -> None:
-        assert position >= 0 and nbytes >= 0, f"region at {position} of {nbytes} bytes"
+        assert position >= 0, f"a region at {position}"
+        assert nbytes >= 0, f"a region of {nbytes} bytes"
         self.file = file
         self.position = position
         self.nbytes = nbytes

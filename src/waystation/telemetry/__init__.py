@@ -1,0 +1,1 @@
+"""What a running node tells about itself: numbers and events."""
