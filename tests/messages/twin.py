@@ -6,7 +6,7 @@ moment or an error code, we hold the number on the wire.
 """
 
 import io
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
@@ -59,7 +59,8 @@ def twin_of(ours: Struct, theirs: type[Any]) -> Any:
     values = {}
     for name, (found, nested) in twin_fields(theirs).items():
         value = _converted(getattr(ours, name), found, nested)
-        if value is not None or found.default in (None, MISSING):
+        # Our None in a tagged field says nothing; kio says nothing with a default struct.
+        if value is not None or "tag" not in found.metadata:
             values[found.name] = value
     return theirs(**values)
 
