@@ -1,0 +1,1 @@
+"""Sockets: frames in, replies out, in order and within limits."""
