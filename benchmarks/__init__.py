@@ -1,0 +1,1 @@
+"""Speed, measured: a script per HOT function, and whole loads against peers (``-m benchmarks``)."""

@@ -1,0 +1,1 @@
+"""The brokers under test, each started on a fresh directory and stopped by us."""
