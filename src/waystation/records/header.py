@@ -22,13 +22,16 @@ from waystation.model.errors import CorruptBatchError, InvalidRecordError, Inval
 from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from waystation.model.offsets import Millis, Offset
 from waystation.records.compression import Codec
+from waystation.records.record import Buffer
 
 __all__ = [
     "ATTRIBUTES_AT",
+    "CODEC_MASK",
     "FRAME_BYTES",
     "HEADER",
     "HEADER_BYTES",
     "MAGIC",
+    "TRANSACTIONAL",
     "BatchHeader",
     "Buffer",
     "TimestampType",
@@ -41,8 +44,6 @@ __all__ = [
     "stamp_append_time",
 ]
 
-Buffer = bytes | bytearray | memoryview
-
 MAGIC = 2
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -52,11 +53,13 @@ FRAME_BYTES = 12
 ATTRIBUTES_AT = 21
 """Where the checksummed part of a batch begins."""
 
-_LEAST_LENGTH = HEADER_BYTES - FRAME_BYTES
-_CODEC_MASK = 0x07
+CODEC_MASK = 0x07
+TRANSACTIONAL = 0x10
 _LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
 _CONTROL = 0x20
+
+_LEAST_LENGTH = HEADER_BYTES - FRAME_BYTES
+_CODECS = tuple(Codec)
 
 _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
@@ -111,7 +114,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
@@ -191,7 +194,7 @@ def check_produced(buffer: Buffer) -> BatchHeader:
     if header.attributes & (_CONTROL | _LOG_APPEND_TIME):
         raise _reserved_attributes(header)
     codec_of(header.attributes)
-    if header.producer_id >= 0 or header.attributes & _TRANSACTIONAL:
+    if header.producer_id >= 0 or header.attributes & TRANSACTIONAL:
         _check_idempotence(header)
     return header
 
@@ -238,13 +241,10 @@ def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 def codec_of(attributes: int) -> Codec:
     """The codec that the low bits of a batch's attributes name."""
-    try:
-        return Codec(attributes & _CODEC_MASK)
-    except ValueError:
-        raise InvalidRecordError(
-            f"attributes {attributes:#06x} name compression codec "
-            f"{attributes & _CODEC_MASK}, which does not exist"
-        ) from None
+    number = attributes & CODEC_MASK
+    if number >= len(_CODECS):
+        raise InvalidRecordError(f"the batch names compression codec {number}; there is none")
+    return _CODECS[number]
 
 
 def _no_header(buffer: Buffer, at: int) -> CorruptBatchError:

@@ -1,0 +1,90 @@
+# C types for codec.py, which knows nothing of them: the compiled twin is the same source.
+#
+# Helpers that take a view are inline although Cython warns of it: a call copies the view's
+# descriptor of 208 bytes, and the walk is three times slower for it.
+#
+# Bounds checks are off because single bytes are read only in `_varlong` and `_varint`, which
+# compare the index with 0 and `stop` just before, and cut only where `_length` found them
+# all there; `stop` never passes the end of the view for the same reason.
+
+cimport cython
+
+cdef Py_ssize_t _LEAST_RECORD_BYTES
+cdef Py_ssize_t _LEAST_HEADER_BYTES
+cdef Py_ssize_t _MOST_VARINT_BYTES
+cdef long long _INT32_MIN
+cdef long long _INT32_MAX
+cdef long long _INT64_MIN
+cdef long long _INT64_MAX
+
+@cython.locals(
+    end=cython.Py_ssize_t, at=cython.Py_ssize_t, stop=cython.Py_ssize_t, index=cython.Py_ssize_t,
+    length=cython.longlong, previous=cython.longlong,
+    timestamp_delta=cython.longlong, offset_delta=cython.longlong,
+)
+cpdef check_records(
+    const unsigned char[::1] payload, Py_ssize_t count, long long last_offset_delta,
+    long long base_timestamp,
+)
+
+@cython.locals(raw=bytes)
+cpdef list decode_records(
+    payload, Py_ssize_t count, long long base_offset, long long last_offset_delta,
+    long long base_timestamp, append_time,
+)
+
+@cython.locals(
+    end=cython.Py_ssize_t, at=cython.Py_ssize_t, stop=cython.Py_ssize_t, index=cython.Py_ssize_t,
+    headers_at=cython.Py_ssize_t, timestamp=cython.longlong, appended=cython.longlong, own=cython.bint,
+    length=cython.longlong, previous=cython.longlong,
+    timestamp_delta=cython.longlong, offset_delta=cython.longlong, rows=list,
+)
+cdef list _decode(
+    const unsigned char* text, const unsigned char[::1] view, Py_ssize_t count,
+    long long base_offset, long long last_offset_delta, long long base_timestamp,
+    append_time,
+)
+
+@cython.locals(
+    end=cython.Py_ssize_t, at=cython.Py_ssize_t, start=cython.Py_ssize_t, index=cython.Py_ssize_t,
+    length=cython.longlong, sizes=list,
+)
+cpdef list record_sizes(const unsigned char[::1] payload, Py_ssize_t count)
+
+@cython.locals(length=cython.longlong, start=cython.Py_ssize_t, end=cython.Py_ssize_t)
+cpdef bint append_record(
+    bytearray out, Py_ssize_t limit_bytes, long long offset_delta, long long timestamp_delta,
+    key, value, headers,
+) except -1
+
+@cython.locals(raw=cython.ulonglong, byte=cython.ulonglong, shift=cython.int)
+cdef inline (long long, Py_ssize_t) _varlong(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t stop) noexcept
+
+@cython.locals(byte=cython.longlong, raw=cython.longlong, value=cython.longlong, past=cython.Py_ssize_t)
+cdef inline (long long, Py_ssize_t) _varint(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t stop) noexcept
+
+@cython.locals(length=cython.longlong)
+cdef inline (long long, Py_ssize_t) _length(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t stop) noexcept
+
+@cython.locals(length=cython.longlong)
+cdef inline Py_ssize_t _skip(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t stop) noexcept
+
+@cython.locals(count=cython.longlong, length=cython.longlong)
+cdef Py_ssize_t _skip_headers(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t stop) noexcept
+
+@cython.locals(count=cython.longlong, length=cython.longlong, headers=list)
+cdef tuple _headers(const unsigned char* text, const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t stop)
+
+cdef inline bint _fits(long long base, long long delta) noexcept
+
+cdef unsigned long long _zigzag(long long value) noexcept
+
+@cython.locals(raw=cython.ulonglong)
+cdef Py_ssize_t _varlong_size(long long value) noexcept
+
+@cython.locals(raw=cython.ulonglong)
+cdef int _append_varlong(bytearray out, long long value) except -1
+
+cdef Py_ssize_t _field_size(content) except -1
+
+cdef int _append_field(bytearray out, content) except -1

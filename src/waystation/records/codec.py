@@ -1,0 +1,324 @@
+# cython: annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True
+"""Records as bytes: the walk that checks them, the one that decodes them, the encoder.
+
+This file is plain Python and also compiles: ``codec.pxd`` beside it gives the C types, and
+``setup.py`` builds both into an extension that Python then prefers.  The two twins pass the
+same tests.  Whatever the bytes are, three promises hold in both:
+
+1. a length is compared with what is left before it is believed, so nothing is read outside
+   the payload and nothing is allocated for bytes that are not there;
+2. a varint longer or larger than its type is an error, never a wrapped number;
+3. the same input gives the same result or the same ``CorruptBatchError``.
+
+The payload is the uncompressed records section of one batch; ``batch.py`` finds it.
+Positions are indexes into it; a helper that finds bytes it must refuse answers position -1,
+which every other helper passes on, so that a record is judged once, where it ends.
+"""
+
+from collections.abc import Sequence
+
+from waystation.model.errors import CorruptBatchError
+from waystation.records.record import Buffer, Headers, Row
+
+__all__ = ["append_record", "check_records", "decode_records", "record_sizes"]
+
+# A length, attributes, timestamp, offset, null key, null value and no headers: a byte each.
+_LEAST_RECORD_BYTES = 7
+_LEAST_HEADER_BYTES = 2
+_MOST_VARINT_BYTES = 5
+_INT32_MIN = -(1 << 31)
+_INT32_MAX = (1 << 31) - 1
+_INT64_MIN = -(1 << 63)
+_INT64_MAX = (1 << 63) - 1
+
+
+def check_records(payload: Buffer, count: int, last_offset_delta: int, base_timestamp: int) -> None:
+    """Prove that ``payload`` is exactly ``count`` well-formed records with rising offsets.
+
+    HOT: once per produced batch that is not compressed, and the only work per record that a
+    broker does (benchmarks/records/codec.py).
+    """
+    end = len(payload)
+    at = 0
+    previous = -1
+    _check_count(count, end)
+    for index in range(count):
+        length, at = _length(payload, at, end)
+        if length < _LEAST_RECORD_BYTES - 1:
+            raise _malformed(index)
+        stop = at + length
+        timestamp_delta, at = _varlong(payload, at + 1, stop)
+        offset_delta, at = _varint(payload, at, stop)
+        if not previous < offset_delta <= last_offset_delta:
+            raise _malformed(index)
+        previous = offset_delta
+        at = _skip(payload, at, stop)
+        at = _skip(payload, at, stop)
+        at = _skip_headers(payload, at, stop)
+        if at != stop or not _fits(base_timestamp, timestamp_delta):
+            raise _malformed(index)
+    if at != end:
+        raise _left_over(count, end - at)
+
+
+def decode_records(
+    payload: Buffer,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    append_time: int | None,
+) -> list[Row]:
+    """Decode ``count`` records, refusing whatever ``check_records`` refuses.
+
+    An ``append_time`` is the timestamp of every record: the broker's clock dated the batch,
+    not the client's.
+
+    HOT: once per batch consumed.  Rows are plain tuples in the order of ``Record``'s fields,
+    since building a NamedTuple costs more than all the decoding (benchmarks/records/codec.py).
+    """
+    raw = bytes(payload)
+    return _decode(raw, raw, count, base_offset, last_offset_delta, base_timestamp, append_time)
+
+
+def _decode(
+    text: bytes,
+    view: bytes,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    append_time: int | None,
+) -> list[Row]:
+    """As ``decode_records``; ``text`` and ``view`` are the same bytes, to cut and to read."""
+    end = len(view)
+    at = 0
+    previous = -1
+    appended = 0 if append_time is None else append_time
+    own = append_time is None
+    rows: list[Row] = []
+    _check_count(count, end)
+    if not _fits(base_offset, last_offset_delta):
+        raise CorruptBatchError(f"offset {base_offset} + {last_offset_delta} is no offset")
+    for index in range(count):
+        length, at = _length(view, at, end)
+        if length < _LEAST_RECORD_BYTES - 1:
+            raise _malformed(index)
+        stop = at + length
+        timestamp_delta, at = _varlong(view, at + 1, stop)
+        offset_delta, at = _varint(view, at, stop)
+        if not previous < offset_delta <= last_offset_delta:
+            raise _malformed(index)
+        previous = offset_delta
+        length, at = _length(view, at, stop)
+        key = text[at : at + length] if length >= 0 else None
+        length, at = _length(view, at + length if length > 0 else at, stop)
+        value = text[at : at + length] if length >= 0 else None
+        headers_at = at + length if length > 0 else at
+        at = _skip_headers(view, headers_at, stop)
+        if at != stop or not _fits(base_timestamp, timestamp_delta):
+            raise _malformed(index)
+        timestamp = base_timestamp + timestamp_delta if own else appended
+        headers = _headers(text, view, headers_at, stop) if headers_at + 1 < stop else ()
+        rows.append((base_offset + offset_delta, timestamp, key, value, headers))
+    if at != end:
+        raise _left_over(count, end - at)
+    return rows
+
+
+def record_sizes(payload: Buffer, count: int) -> list[int]:
+    """Bytes that each record takes in ``payload``, its own length field included."""
+    end = len(payload)
+    at = 0
+    sizes: list[int] = []
+    _check_count(count, end)
+    for index in range(count):
+        start = at
+        length, at = _length(payload, at, end)
+        if length < _LEAST_RECORD_BYTES - 1:
+            raise _malformed(index)
+        at += length
+        sizes.append(at - start)
+    if at != end:
+        raise _left_over(count, end - at)
+    return sizes
+
+
+def append_record(
+    out: bytearray,
+    limit_bytes: int,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Sequence[tuple[str, Buffer | None]],
+) -> bool:
+    """Encode one record to the end of ``out``; false if ``out`` would pass ``limit_bytes``.
+
+    ``out`` is as it was unless the answer is true, also when the arguments are of wrong types.
+
+    HOT: once per record produced (benchmarks/records/codec.py).
+    """
+    pairs = [(name.encode(), content) for name, content in headers] if headers else ()
+    length = 1 + _varlong_size(timestamp_delta) + _varlong_size(offset_delta)
+    length += _field_size(key) + _field_size(value) + _varlong_size(len(pairs))
+    for name, content in pairs:
+        length += _field_size(name) + _field_size(content)
+    start = len(out)
+    end = start + _varlong_size(length) + length
+    if end > limit_bytes:
+        return False
+    try:
+        _append_varlong(out, length)
+        out.append(0)
+        _append_varlong(out, timestamp_delta)
+        _append_varlong(out, offset_delta)
+        _append_field(out, key)
+        _append_field(out, value)
+        _append_varlong(out, len(pairs))
+        for name, content in pairs:
+            _append_field(out, name)
+            _append_field(out, content)
+        if len(out) != end:
+            raise TypeError("a view of a record's bytes must have items of one byte")
+    except BaseException:
+        del out[start:]
+        raise
+    return True
+
+
+# --- reading --------------------------------------------------------------------------------
+
+
+def _varlong(view: Buffer, at: int, stop: int) -> tuple[int, int]:
+    """The signed 64-bit number at ``at`` and the position past it."""
+    raw = 0
+    shift = 0
+    while 0 <= at < stop and shift < 70:
+        byte = view[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            break
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at
+        shift += 7
+    return 0, -1
+
+
+def _varint(view: Buffer, at: int, stop: int) -> tuple[int, int]:
+    """The signed 32-bit number at ``at`` and the position past it."""
+    if 0 <= at < stop:
+        byte = view[at]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), at + 1
+        if at + 1 < stop and view[at + 1] < 0x80:
+            raw = (byte & 0x7F) | (view[at + 1] << 7)
+            return (raw >> 1) ^ -(raw & 1), at + 2
+    value, past = _varlong(view, at, stop)
+    if past - at > _MOST_VARINT_BYTES or not _INT32_MIN <= value <= _INT32_MAX:
+        return 0, -1
+    return value, past
+
+
+def _length(view: Buffer, at: int, stop: int) -> tuple[int, int]:
+    """The length at ``at``, of bytes that are all there, or -1 for null; where they begin."""
+    length, at = _varint(view, at, stop)
+    if at < 0 or length < -1 or length > stop - at:
+        return -1, -1
+    return length, at
+
+
+def _skip(view: Buffer, at: int, stop: int) -> int:
+    length, at = _length(view, at, stop)
+    return at + length if length > 0 else at
+
+
+def _skip_headers(view: Buffer, at: int, stop: int) -> int:
+    count, at = _varint(view, at, stop)
+    if at < 0 or not 0 <= count <= (stop - at) // _LEAST_HEADER_BYTES:
+        return -1
+    for _ in range(count):
+        length, at = _length(view, at, stop)
+        if length < 0:
+            return -1
+        at = _skip(view, at + length, stop)
+    return at
+
+
+def _headers(text: bytes, view: Buffer, at: int, stop: int) -> Headers:
+    """The headers at ``at``, which ``_skip_headers`` found well-formed.
+
+    A name that is not UTF-8 is decoded with replacement characters, as Kafka's consumer does.
+    """
+    count, at = _varint(view, at, stop)
+    headers = []
+    for _ in range(count):
+        length, at = _length(view, at, stop)
+        name = text[at : at + length].decode("utf-8", "replace")
+        length, at = _length(view, at + length, stop)
+        headers.append((name, text[at : at + length] if length >= 0 else None))
+        at = at + length if length > 0 else at
+    return tuple(headers)
+
+
+def _fits(base: int, delta: int) -> bool:
+    """True if the sum is a 64-bit number."""
+    if delta >= 0:
+        return base <= _INT64_MAX - delta
+    return base >= _INT64_MIN - delta
+
+
+def _check_count(count: int, payload_bytes: int) -> None:
+    if not 0 <= count <= payload_bytes // _LEAST_RECORD_BYTES:
+        raise CorruptBatchError(f"{count} records cannot be in {payload_bytes} bytes")
+
+
+def _malformed(index: int) -> CorruptBatchError:
+    return CorruptBatchError(
+        f"record {index} of the batch is malformed: its lengths, numbers or offset contradict "
+        "each other or the batch"
+    )
+
+
+def _left_over(count: int, left_bytes: int) -> CorruptBatchError:
+    return CorruptBatchError(f"{left_bytes} bytes follow the batch's {count} records")
+
+
+# --- writing --------------------------------------------------------------------------------
+
+
+def _zigzag(value: int) -> int:
+    return value << 1 if value >= 0 else (-(value + 1) << 1) | 1
+
+
+def _varlong_size(value: int) -> int:
+    raw = _zigzag(value)
+    size = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+def _append_varlong(out: bytearray, value: int) -> None:
+    raw = _zigzag(value)
+    while raw >= 0x80:
+        out.append((raw & 0x7F) | 0x80)
+        raw >>= 7
+    out.append(raw)
+
+
+def _field_size(content: Buffer | None) -> int:
+    if content is None:
+        return 1
+    length = len(content)
+    return _varlong_size(length) + length
+
+
+def _append_field(out: bytearray, content: Buffer | None) -> None:
+    if content is None:
+        out.append(1)
+    else:
+        _append_varlong(out, len(content))
+        out += content
