@@ -30,7 +30,8 @@ _RESPONSE = struct.Struct(">i")
 _FLEXIBLE_RESPONSE = struct.Struct(">ix")
 _NULL = -1
 
-_KNOWN = {int(key): (key, spoken) for key, spoken in SPOKEN.items()}
+_KNOWN = {int(key): (key, *spoken.versions, spoken.flexible.low) for key, spoken in SPOKEN.items()}
+_UNKNOWN = (-1, 1, 0, 0)
 
 
 class RequestHeader(NamedTuple):
@@ -68,13 +69,14 @@ def decode_request_header(view: memoryview) -> RequestHeader:
     if length != _NULL:
         client_id = decode_string(view, at, length)
         at += length
-    known = _KNOWN.get(number)
-    if known is None or not known[1].versions.include(version):
-        key = number if known is None else known[0]
-        raise UnknownRequestError(RequestHeader(key, version, correlation_id, client_id, len(view)))
-    if version >= known[1].flexible.low:
+    key, lowest, highest, flexible_from = _KNOWN.get(number, _UNKNOWN)
+    if not lowest <= version <= highest:
+        raise UnknownRequestError(
+            RequestHeader(number, version, correlation_id, client_id, len(view))
+        )
+    if version >= flexible_from:
         at = _end_of_tagged_fields(view, at)
-    return RequestHeader(known[0], version, correlation_id, client_id, at)
+    return RequestHeader(key, version, correlation_id, client_id, at)
 
 
 def encode_request_header(

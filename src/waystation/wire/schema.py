@@ -195,6 +195,9 @@ class Field:
     explicit_default: Any
     tag: int | None
 
+    def __post_init__(self) -> None:
+        assert not isinstance(self.explicit_default, list), "a list would be shared: leave it out"
+
     @property
     def default_is_fresh(self) -> bool:
         """Whether each instance needs a default of its own, lest one's change be everyone's."""
