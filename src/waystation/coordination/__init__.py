@@ -1,0 +1,1 @@
+"""One small, strongly consistent store that the cluster agrees through, and its backends."""
