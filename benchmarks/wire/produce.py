@@ -1,6 +1,6 @@
 """What a Produce request costs to read and its response to write, against kio.
 
-Run ``python benchmarks/wire/produce.py``.  One topic, one partition, 16 KB of records: the
+Run ``python -m benchmarks.wire.produce``.  One topic, one partition, 16 KB of records: the
 request that a busy broker sees most.  Rounds alternate between the two codecs and the
 best of each counts, so the ratio holds on a busy machine where the microseconds do not.
 
@@ -8,13 +8,9 @@ kio reads with a compiled extension and writes in Python; ours is Python both wa
 """
 
 import io
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from time import perf_counter
 from uuid import UUID
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from kio.serial import entity_reader, entity_writer
 from tests.messages.twin import twin_of, twin_type

@@ -117,6 +117,7 @@ def test_who_asks_for_the_unknown_can_still_be_answered(api_key: int, version: i
         b"\0\3\0\x0c\0\0\0\5\0\2me",
         b"\0\3\0\x0c\0\0\0\5\0\2me\1",
         b"\0\3\0\x0c\0\0\0\5\0\2me\xff\xff\xff\xff\xff",
+        b"\0\3\0\x0c\0\0\0\5\0\2me\xff\xff\1" + bytes(100_000),
     ],
 )
 def test_a_broken_request_header_is_refused(frame: bytes) -> None:

@@ -101,7 +101,7 @@ def test_tagged_fields_beyond_the_end_are_refused(fields: str) -> None:
 
 def test_a_great_number_of_tagged_fields_is_refused_at_once() -> None:
     with pytest.raises(MalformedFrameError, match="4294967295 tagged fields"):
-        skip_tagged_fields(memoryview(b"\xff\xff\xff\x0f" + bytes(100)), 0, 255)
+        skip_tagged_fields(memoryview(bytes(100)), 0, 2**32 - 1)
 
 
 def test_one_id_is_one_object() -> None:

@@ -5,10 +5,13 @@ fixed-width fields, together with the length that follows them, are unpacked at 
 What it promises:
 
 1. a count or a length is compared with the bytes left before anything is made for it;
-2. every byte is consumed, or the frame is refused;
-3. it raises nothing but what ``compiler.py`` translates into a refusal.
+2. a frame has at most ``MOST_ELEMENTS``, since a hundred megabytes of empty strings are
+   all there and would still take seconds and gigabytes;
+3. every byte is consumed, or the frame is refused;
+4. it raises nothing but what ``compiler.py`` translates into a refusal.
 
-``at`` is the place reached, ``end`` the end of the view; both are locals of the function.
+Locals of the function: ``at`` is the place reached, ``end`` the end of the view, ``room``
+the number of elements that may still come.
 """
 
 import struct
@@ -20,7 +23,10 @@ from waystation.wire.primitives import decode_uvarint, finish_uvarint, skip_tagg
 from waystation.wire.schema import Array, Bytes, Field, Fixed, Kind, Nested, Records, String, Uuid
 from waystation.wire.source import Compiled, Source
 
-__all__ = ["compile_decoder"]
+__all__ = ["MOST_ELEMENTS", "compile_decoder"]
+
+MOST_ELEMENTS = 1 << 20
+"""How many array elements and tagged fields one frame may hold, all arrays together."""
 
 
 def compile_decoder(declared: type[Any], version: int, *, flexible: bool) -> Compiled:
@@ -45,6 +51,11 @@ def wrong_count(count: int, left: int) -> MalformedFrameError:
     return MalformedFrameError(f"{count} elements where {left} bytes are left")
 
 
+def no_room() -> MalformedFrameError:
+    """The refusal of a frame that holds more than any sender has to say."""
+    return MalformedFrameError(f"more than {MOST_ELEMENTS} elements in one frame")
+
+
 def left_over(at: int, end: int) -> MalformedFrameError:
     """The refusal of a value that ends elsewhere than its frame, or its tag, says."""
     return MalformedFrameError(f"ends at byte {at}, should end at byte {end}")
@@ -61,6 +72,7 @@ class _Decoder:
             decode_uvarint=decode_uvarint,
             finish_uvarint=finish_uvarint,
             left_over=left_over,
+            no_room=no_room,
             skip_tagged_fields=skip_tagged_fields,
             unpack_from=struct.unpack_from,
             uuid_of=uuid_of,
@@ -72,7 +84,7 @@ class _Decoder:
         """Write the whole function."""
         source = self.source
         with source.block("def run(view):"):
-            source.line("at, end = 0, len(view)")
+            source.line(f"at, end, room = 0, len(view), {MOST_ELEMENTS}")
             self._struct(declared, "message")
             self._flush()
             with source.block("if at != end:"):
@@ -119,10 +131,11 @@ class _Decoder:
         self._unpack("B", count)
         self._flush()
         with source.field(" (tagged fields)"), source.block(f"if {count}:"):
+            self._finish_varint(count)
+            self._take_room(count)
             if not tags:
                 source.line(f"at = skip_tagged_fields(view, at, {count})")
                 return
-            self._finish_varint(count)
             with source.block(f"if {count} * 2 > end - at:"):
                 source.line(f"raise wrong_count({count}, end - at)")
             with source.block(f"for _ in range({count}):"):
@@ -186,6 +199,7 @@ class _Decoder:
         with self._unless_null(f"{count} == -1" if nullable else "", target):
             with source.block(f"if {count} < 0 or {count} * {smallest} > end - at:"):
                 source.line(f"raise wrong_count({count}, end - at)")
+            self._take_room(count)
             if isinstance(element, Fixed):
                 self._fixed_array(element.letter, count, target)
             else:
@@ -257,6 +271,11 @@ class _Decoder:
     def _finish_varint(self, target: str) -> None:
         with self.source.block(f"if {target} > 127:"):
             self.source.line(f"{target}, at = finish_uvarint(view, at, {target})")
+
+    def _take_room(self, count: str) -> None:
+        self.source.line(f"room -= {count}")
+        with self.source.block("if room < 0:"):
+            self.source.line("raise no_room()")
 
     def _flush(self) -> None:
         """Unpack what has been collected, then make of it what needs making."""

@@ -13,7 +13,7 @@ import struct
 from typing import NamedTuple
 
 from waystation.model.errors import MalformedFrameError, UnsupportedVersionError
-from waystation.wire.primitives import decode_string, skip_tagged_fields
+from waystation.wire.primitives import decode_string, decode_uvarint, skip_tagged_fields
 from waystation.wire.versions import SPOKEN, ApiKey
 
 __all__ = [
@@ -29,6 +29,7 @@ _REQUEST = struct.Struct(">hhih")
 _RESPONSE = struct.Struct(">i")
 _FLEXIBLE_RESPONSE = struct.Struct(">ix")
 _NULL = -1
+_MOST_TAGGED_FIELDS = 1000
 
 _KNOWN = {int(key): (key, *spoken.versions, spoken.flexible.low) for key, spoken in SPOKEN.items()}
 _UNKNOWN = (-1, 1, 0, 0)
@@ -111,6 +112,7 @@ def _response_is_flexible(api_key: ApiKey, version: int) -> bool:
 
 
 def _end_of_tagged_fields(view: memoryview, at: int) -> int:
-    if at >= len(view):
-        raise MalformedFrameError("the frame ends within its header")
-    return skip_tagged_fields(view, at + 1, view[at])
+    count, at = decode_uvarint(view, at)
+    if count > _MOST_TAGGED_FIELDS:
+        raise MalformedFrameError(f"{count} tagged fields in a header")
+    return skip_tagged_fields(view, at, count) if count else at

@@ -3,7 +3,7 @@
 Two promises:
 
 1. nothing is read past the end of the view, and nothing allocated for what is not there;
-2. an unsigned varint has at most five bytes (32 bits), so reading one always ends.
+2. what reads ends: a varint has at most 32 bits, or 64 if signed.
 
 Varints are seven bits a byte, least significant first.  In a message they are lengths
 plus one, zero meaning null; zigzag ones, which fold the sign into the lowest bit, occur
@@ -103,13 +103,11 @@ def decode_string(view: memoryview, at: int, length: int) -> str:
 
 
 def skip_tagged_fields(view: memoryview, at: int, count: int) -> int:
-    """Pass over the tagged fields whose first count byte was ``count``; where they end.
+    """Pass over ``count`` tagged fields that begin at ``at``; where they end.
 
     An unknown tag is a newer peer's optional news: only its length is believed, and
     that only as far as there are bytes.
     """
-    if count > 127:
-        count, at = finish_uvarint(view, at, count)
     if count * 2 > len(view) - at:
         raise MalformedFrameError(f"{count} tagged fields in {len(view) - at} bytes")
     for _ in range(count):
