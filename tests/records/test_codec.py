@@ -1,0 +1,299 @@
+import shutil
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.records.messages import SAMPLE, Message, messages
+from tests.records.mutations import mutants
+from tests.records.twins import TWINS, is_compiled
+from tests.support.soak import count
+from waystation.model.errors import CorruptBatchError, WaystationError
+from waystation.records import codec as preferred
+from waystation.records.record import Row
+
+NO_LIMIT = 1 << 40
+SMALL = [message for message in SAMPLE if len(message.value or b"") < 100]
+
+
+def encode(codec: ModuleType, messages: list[Message]) -> bytes:
+    out = bytearray()
+    base = messages[0].timestamp
+    for index, (key, value, headers, timestamp) in enumerate(messages):
+        assert codec.append_record(out, NO_LIMIT, index, timestamp - base, key, value, headers)
+    return bytes(out)
+
+
+def decode(codec: ModuleType, payload: bytes, count: int, base_timestamp: int = 0) -> list[Row]:
+    codec.check_records(payload, count, count - 1, base_timestamp)
+    rows: list[Row] = codec.decode_records(payload, count, 0, count - 1, base_timestamp, None)
+    return rows
+
+
+def refused(codec: ModuleType, payload: bytes, count: int = 1, last: int | None = None) -> bool:
+    """True if the walk and the decoder both refuse; they must never differ."""
+    last = count - 1 if last is None else last
+    outcomes = []
+    for step in (
+        lambda: codec.check_records(payload, count, last, 0),
+        lambda: codec.decode_records(payload, count, 0, last, 0, None),
+    ):
+        try:
+            step()
+            outcomes.append(False)
+        except CorruptBatchError:
+            outcomes.append(True)
+    assert outcomes[0] is outcomes[1], f"check and decode differ about {payload.hex()}"
+    return outcomes[0]
+
+
+def test_a_machine_with_a_compiler_has_the_compiled_twin() -> None:
+    """It is optional where it cannot be built, and must not vanish unnoticed where it can."""
+    compilers = [name for name in ("cc", "gcc", "clang") if shutil.which(name)]
+
+    assert is_compiled(preferred) is bool(compilers)
+    assert len(TWINS) == (2 if compilers else 1)
+
+
+def test_the_compiled_twin_has_the_types_of_its_declarations() -> None:
+    """Without codec.pxd it would compile too, and be as slow as Python."""
+    for twin in TWINS:
+        assert hasattr(twin, "_varlong") is not is_compiled(twin)
+
+
+def test_a_record_has_the_bytes_that_kafka_documents(codec: ModuleType) -> None:
+    out = bytearray(b"before")
+    codec.append_record(out, NO_LIMIT, 1, -1, b"key", None, [("h", b"\x00"), ("n", None)])
+
+    expected = "20 00 01 02 06 6b6579 01 04 02 68 02 00 02 6e 01"
+    assert bytes(out) == b"before" + bytes.fromhex(expected)
+
+
+def test_sample_comes_back(codec: ModuleType) -> None:
+    rows = decode(codec, encode(codec, SAMPLE), len(SAMPLE), SAMPLE[0].timestamp)
+
+    assert rows == [(i, m.timestamp, m.key, m.value, m.headers) for i, m in enumerate(SAMPLE)]
+
+
+@given(messages)
+def test_what_one_twin_encodes_every_twin_reads_back(messages: list[Message]) -> None:
+    payloads = {encode(twin, messages) for twin in TWINS}
+    expected = [(i, m.timestamp, m.key, m.value, m.headers) for i, m in enumerate(messages)]
+
+    assert len(payloads) == 1
+    for twin in TWINS:
+        payload = payloads.copy().pop()
+        assert decode(twin, payload, len(messages), messages[0].timestamp) == expected
+        assert sum(twin.record_sizes(payload, len(messages))) == len(payload)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_bytes_can_be_read_and_written(codec: ModuleType, kind: type) -> None:
+    out = bytearray()
+    codec.append_record(out, NO_LIMIT, 0, 0, kind(b"key"), kind(b"value"), [("h", kind(b"v"))])
+
+    assert decode(codec, kind(bytes(out)), 1) == [(0, 0, b"key", b"value", (("h", b"v"),))]
+
+
+def test_decoded_bytes_are_owned_not_borrowed(codec: ModuleType) -> None:
+    payload = bytearray(encode(codec, [Message(b"key", b"value", (("h", b"v"),))]))
+    rows = decode(codec, memoryview(payload), 1)
+    payload[:] = bytes(len(payload))
+
+    assert rows[0][2:] == (b"key", b"value", (("h", b"v"),))
+
+
+def test_append_time_replaces_every_timestamp(codec: ModuleType) -> None:
+    payload = encode(codec, SAMPLE)
+
+    rows = codec.decode_records(payload, len(SAMPLE), 40, len(SAMPLE) - 1, 0, 77)
+
+    assert [row[:2] for row in rows] == [(40 + i, 77) for i in range(len(SAMPLE))]
+
+
+def test_offsets_may_have_gaps_up_to_the_last(codec: ModuleType) -> None:
+    out = bytearray()
+    for delta in (0, 3, 4, 9):
+        codec.append_record(out, NO_LIMIT, delta, 0, None, None, ())
+
+    rows = codec.decode_records(out, 4, 100, 12, 0, None)
+    codec.check_records(out, 4, 12, 0)
+
+    assert [row[0] for row in rows] == [100, 103, 104, 109]
+    assert refused(codec, bytes(out), 4, last=8)
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1, 0), (0, 2)])
+def test_offsets_that_do_not_rise_within_the_batch_are_refused(
+    codec: ModuleType, deltas: tuple[int, ...]
+) -> None:
+    out = bytearray()
+    for delta in deltas:
+        codec.append_record(out, NO_LIMIT, delta, 0, None, None, ())
+
+    assert refused(codec, bytes(out), 2)
+
+
+def test_header_names_that_are_not_utf_8_are_replaced(codec: ModuleType) -> None:
+    payload = bytes.fromhex("14 00 00 00 01 01 02 02 ff 02 00")
+
+    assert decode(codec, payload, 1)[0][4] == (("\ufffd", b"\x00"),)
+
+
+@pytest.mark.parametrize("base", [-(1 << 63), -1, 0, 1, (1 << 63) - 1])
+@pytest.mark.parametrize("delta", [-(1 << 63), -(1 << 31), -64, 63, 1 << 31, (1 << 63) - 1])
+def test_timestamps_reach_over_64_bits_and_no_further(
+    codec: ModuleType, base: int, delta: int
+) -> None:
+    out = bytearray()
+    codec.append_record(out, NO_LIMIT, 0, delta, None, None, ())
+
+    if -(1 << 63) <= base + delta < 1 << 63:
+        assert decode(codec, bytes(out), 1, base)[0][1] == base + delta
+    else:
+        with pytest.raises(CorruptBatchError):
+            codec.check_records(out, 1, 0, base)
+        with pytest.raises(CorruptBatchError):
+            codec.decode_records(out, 1, 0, 0, base, None)
+
+
+def test_offsets_reach_to_the_last_and_no_further(codec: ModuleType) -> None:
+    payload = encode(codec, [SAMPLE[0], SAMPLE[0]])
+    last = (1 << 63) - 1
+
+    assert codec.decode_records(payload, 2, last - 1, 1, 0, None)[1][0] == last
+    with pytest.raises(CorruptBatchError, match="no offset"):
+        codec.decode_records(payload, 2, last, 1, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("what", "record"),
+    [
+        ("well-formed", "0c 00 00 00 01 01 00"),
+        ("varints longer than needed", "1a 00 80 00 80 80 80 80 00 81 00 81 00 00"),
+    ],
+)
+def test_unusual_records_are_read(codec: ModuleType, what: str, record: str) -> None:
+    assert decode(codec, bytes.fromhex(record), 1) == [(0, 0, None, None, ())], what
+
+
+@pytest.mark.parametrize(
+    ("what", "record"),
+    [
+        ("empty", ""),
+        ("shorter than any record", "0a 00 00 00 01 01"),
+        ("length of a null", "01 00 00 00 01 01 00"),
+        ("negative length", "03 00 00 00 01 01 00"),
+        ("length past the payload", "0e 00 00 00 01 01 00"),
+        ("length before the record's end", "0c 00 00 00 01 01 00 00"),
+        ("length of six bytes", "8c 80 80 80 80 00 00 00 00 01 01 00"),
+        ("length past 32 bits", "ff ff ff ff 1f 00 00 00 01 01 00"),
+        ("timestamp of eleven bytes", "20 00 80 80 80 80 80 80 80 80 80 80 00 00 01 01 00"),
+        ("timestamp past 64 bits", "1e 00 80 80 80 80 80 80 80 80 80 02 00 01 01 00"),
+        ("timestamp that never ends", "0c 00 80 80 80 80 80"),
+        ("offset past 32 bits", "14 00 00 ff ff ff ff 1f 01 01 00"),
+        ("key past the record", "0c 00 00 00 08 01 00"),
+        ("key length below null", "0c 00 00 00 03 01 00"),
+        ("value past the record", "0c 00 00 00 01 04 00"),
+        ("value length below null", "0c 00 00 00 01 03 00"),
+        ("bytes after the headers", "0e 00 00 00 01 01 00 00"),
+        ("negative header count", "0c 00 00 00 01 01 01"),
+        ("header that is not there", "0c 00 00 00 01 01 02"),
+        ("two billion headers", "14 00 00 00 01 01 fe ff ff ff 0f"),
+        ("header without a name", "10 00 00 00 01 01 02 01 01"),
+        ("header value past the record", "10 00 00 00 01 01 02 00 02"),
+        ("header value below null", "10 00 00 00 01 01 02 00 03"),
+    ],
+)
+def test_malformed_records_are_refused(codec: ModuleType, what: str, record: str) -> None:
+    assert refused(codec, bytes.fromhex(record)), what
+
+
+@pytest.mark.parametrize("claimed", [-1, -(1 << 31), 3, 1000, (1 << 31) - 1])
+def test_a_count_that_lies_is_refused_before_anything_is_allocated(
+    codec: ModuleType, claimed: int
+) -> None:
+    payload = encode(codec, [SAMPLE[0], SAMPLE[1]])
+
+    assert refused(codec, payload, claimed, last=(1 << 31) - 1)
+    with pytest.raises(CorruptBatchError):
+        codec.record_sizes(payload, claimed)
+
+
+def test_bytes_after_the_last_record_are_refused(codec: ModuleType) -> None:
+    payload = encode(codec, [SAMPLE[0], SAMPLE[1]])
+
+    assert refused(codec, payload, 1)
+    assert refused(codec, payload + b"\0", 2)
+    with pytest.raises(CorruptBatchError, match="1 bytes follow"):
+        codec.record_sizes(payload + b"\0", 2)
+
+
+def test_a_payload_cut_anywhere_is_refused_though_memory_goes_on(codec: ModuleType) -> None:
+    """The bytes that would complete it are right behind the view."""
+    payload = encode(codec, SMALL)
+    for size in range(len(payload)):
+        assert refused(codec, memoryview(payload)[:size], len(SMALL))
+
+
+def test_twins_agree_on_every_damaged_payload() -> None:
+    seeds = [encode(TWINS[0], SMALL), encode(TWINS[0], SMALL[:1]), encode(TWINS[0], SMALL[3:])]
+    outcomes = {True: 0, False: 0}
+    for payload in mutants(seeds, count(20_000, 1_000_000), seed=2):
+        for records in (1, 2, len(SMALL)):
+            found = [_outcome(twin, payload, records) for twin in TWINS]
+
+            assert found.count(found[0]) == len(found), f"{payload.hex()}: {found}"
+            outcomes[isinstance(found[0], list)] += 1
+
+    assert min(outcomes.values()) > 100, "the damage is all of one kind"
+
+
+def _outcome(codec: ModuleType, payload: bytes, records: int) -> list[Row] | str:
+    try:
+        rows: list[Row] = codec.decode_records(payload, records, 0, records - 1, 0, None)
+    except WaystationError as error:
+        with pytest.raises(type(error)):
+            codec.check_records(payload, records, records - 1, 0)
+        return f"{type(error)}: {error}"
+    codec.check_records(payload, records, records - 1, 0)
+    return rows
+
+
+def test_a_record_that_does_not_fit_leaves_no_trace(codec: ModuleType) -> None:
+    out = bytearray(b"before")
+    assert codec.append_record(out, NO_LIMIT, 0, 0, b"k", b"v" * 70, [("h", b"v")])
+    size, out = len(out) - 6, bytearray(b"before")
+
+    assert not codec.append_record(out, size + 5, 0, 0, b"k", b"v" * 70, [("h", b"v")])
+    assert out == b"before"
+    assert codec.append_record(out, size + 6, 0, 0, b"k", b"v" * 70, [("h", b"v")])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        ("text", None, ()),
+        (None, "text", ()),
+        (5, None, ()),
+        (None, None, [(b"bytes", b"")]),
+        (None, None, [("name", "text")]),
+        (None, None, [("a", b"", b"")]),
+        (None, memoryview(b"four" * 2).cast("I"), ()),
+    ],
+)
+def test_wrong_types_leave_no_trace(
+    codec: ModuleType, key: object, value: object, headers: object
+) -> None:
+    out = bytearray(b"before")
+
+    with pytest.raises((TypeError, AttributeError, ValueError)):
+        codec.append_record(out, NO_LIMIT, 0, 0, key, value, headers)
+
+    assert out == b"before"
+
+
+@given(st.binary(max_size=100), st.integers(0, 20))
+def test_garbage_never_does_worse_than_being_refused(garbage: bytes, records: int) -> None:
+    assert len({str(_outcome(twin, garbage, records)) for twin in TWINS}) == 1
