@@ -1,0 +1,231 @@
+"""Kafka's console and admin tools, each doing its everyday job."""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+
+from benchmarks.peers import java
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.compat.letters import FIRST_TIMESTAMP_MS, WrongAnswerError
+from tests.compat.reader import read_topic
+from tests.compat.target import Target, run
+
+_QUICK_START = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_COUNT = 10
+
+
+def topics(target: Target) -> None:
+    """kafka-topics: create, list, describe, add partitions, delete."""
+    tool, name = _tool(target, "org.apache.kafka.tools.TopicCommand"), target.topic("tool-topics")
+    tool("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=3600000")
+    _expect(tool("--list"), name)
+    described = tool("--describe", "--topic", name)
+    _expect(described, "PartitionCount: 3", "retention.ms=3600000", "Partition: 2")
+    tool("--alter", "--topic", name, "--partitions", "5")
+    _expect(tool("--describe", "--topic", name), "PartitionCount: 5")
+    tool("--delete", "--topic", name)
+    _refuse(tool("--list"), name)
+
+
+def console_producer(target: Target) -> None:
+    """kafka-console-producer: keys, headers, nulls, compression."""
+    name = target.topic("tool-producer")
+    _create(target, name)
+    tool = _tool(target, "org.apache.kafka.tools.ConsoleProducer")
+    properties = ("parse.key=true", "parse.headers=true", "null.marker=NULL", "key.separator=|")
+    read_as = [word for one in properties for word in ("--reader-property", one)]
+    lines = "colour:red\tk1|v1\ncolour:blue,size:big\tk2|NULL\n"
+    tool("--topic", name, "--compression-codec", "zstd", *read_as, given=lines)
+    read = [
+        (one["key"], one["value"], one["headers"]) for one in read_topic(target.bootstrap, name, 1)
+    ]
+    blue = [["colour", b"blue".hex()], ["size", b"big".hex()]]
+    first = (b"k1".hex(), b"v1".hex(), [["colour", b"red".hex()]])
+    if read != [first, (b"k2".hex(), None, blue)]:
+        raise WrongAnswerError(f"the log holds {read}")
+
+
+def console_consumer(target: Target) -> None:
+    """kafka-console-consumer: one partition from its beginning, and from an offset."""
+    name = target.topic("tool-consumer")
+    _fill(target, name)
+    tool = _tool(target, "org.apache.kafka.tools.consumer.ConsoleConsumer")
+    shown = ("print.key=true", "print.headers=true", "print.timestamp=true", "print.offset=true")
+    show = [word for one in shown for word in ("--formatter-property", one)]
+    whole = ("--topic", name, "--partition", "0", "--timeout-ms", "20000")
+    read = tool(*whole, "--offset", "earliest", "--max-messages", str(_COUNT), *show)
+    expected = [
+        f"CreateTime:{FIRST_TIMESTAMP_MS + n}\tOffset:{n}\tnumber:{n}\tkey-{n}\tvalue-{n}"
+        for n in range(_COUNT)
+    ]
+    _same(read.splitlines(), expected)
+    tail = tool(*whole, "--offset", "8", "--max-messages", "2")
+    _same(tail.splitlines(), ["value-8", "value-9"])
+
+
+def configs(target: Target) -> None:
+    """kafka-configs: set, show and remove a topic's option; show a broker's."""
+    name = target.topic("tool-configs")
+    _create(target, name)
+    tool = _tool(target, "kafka.admin.ConfigCommand")
+    of_topic = ("--entity-type", "topics", "--entity-name", name)
+    tool("--alter", *of_topic, "--add-config", "retention.ms=7200000,segment.bytes=2097152")
+    _expect(tool("--describe", *of_topic), "retention.ms=7200000", "segment.bytes=2097152")
+    tool("--alter", *of_topic, "--delete-config", "retention.ms")
+    _refuse(tool("--describe", *of_topic), "retention.ms=7200000")
+    _expect(tool("--describe", "--all", *of_topic), "retention.ms=604800000")
+    broker = tool("--describe", "--all", "--entity-type", "brokers", "--entity-name", _node(target))
+    _expect(broker, "num.partitions=", "log.dirs=")
+
+
+def get_offsets(target: Target) -> None:
+    """kafka-get-offsets: earliest, latest, by time, of the newest timestamp."""
+    name = target.topic("tool-offsets")
+    _fill(target, name)
+    tool = _tool(target, "org.apache.kafka.tools.GetOffsetShell")
+    wanted = {"earliest": 0, "latest": _COUNT, "max-timestamp": _COUNT - 1}
+    wanted[str(FIRST_TIMESTAMP_MS + 4)] = 4
+    for time, offset in wanted.items():
+        _same(tool("--topic", name, "--time", time).split(), [f"{name}:0:{offset}"])
+
+
+def log_dirs(target: Target) -> None:
+    """kafka-log-dirs: the partition and its size."""
+    name = target.topic("tool-log-dirs")
+    _fill(target, name)
+    tool = _tool(target, "org.apache.kafka.tools.LogDirsCommand")
+    said = tool("--describe", "--topic-list", name)
+    described = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    found = [
+        replica
+        for broker in described["brokers"]
+        for log_dir in broker["logDirs"]
+        for replica in log_dir["partitions"]
+    ]
+    if [one["partition"] for one in found] != [f"{name}-0"] or found[0]["size"] < 100:
+        raise WrongAnswerError(f"it found {found}")
+
+
+def delete_records(target: Target) -> None:
+    """kafka-delete-records: the log starts later, and says so."""
+    name = target.topic("tool-delete")
+    _fill(target, name)
+    where = target.scratch / "delete.json"
+    plan = {"version": 1, "partitions": [{"topic": name, "partition": 0, "offset": 6}]}
+    where.write_text(json.dumps(plan))
+    said = _tool(target, "org.apache.kafka.tools.DeleteRecordsCommand")(
+        "--offset-json-file", str(where)
+    )
+    _expect(said, "low_watermark: 6")
+    offsets = _tool(target, "org.apache.kafka.tools.GetOffsetShell")
+    _same(offsets("--topic", name, "--time", "earliest").split(), [f"{name}:0:6"])
+
+
+def dump_log(target: Target) -> None:
+    """kafka-dump-log: reads our segments and indexes and finds nothing wrong with them."""
+    name = target.topic("tool-dump")
+    _fill(target, name)
+    assert target.data is not None, "only asked for when the data directory is known"
+    (log,) = target.data.glob(f"**/{name}-0/*.log")
+    said = _dump("--files", str(log), "--print-data-log", "--deep-iteration")
+    _expect(said, *(f"key: key-{n} payload: value-{n}" for n in range(_COUNT)))
+    if "isvalid: false" in said or f"lastOffset: {_COUNT - 1}" not in said:
+        raise WrongAnswerError(f"it says {said[-600:]}")
+    for index in (log.with_suffix(".index"), log.with_suffix(".timeindex")):
+        _refuse(_dump("--files", str(index)), "mismatch", "out of order", "Found ")
+
+
+def cluster_id(target: Target) -> None:
+    """kafka-cluster: the cluster has an id."""
+    said = run([*_java("org.apache.kafka.tools.ClusterTool"), "cluster-id", *_to(target)])
+    if not re.search(r"Cluster ID: [\w-]{22}", said):
+        raise WrongAnswerError(f"it says {said}")
+
+
+def api_versions(target: Target) -> None:
+    """kafka-broker-api-versions: nothing the Java client needs is missing."""
+    said = _tool(target, "org.apache.kafka.tools.BrokerApiVersionsCommand")()
+    _expect(said, "Produce(0):", "Fetch(1):", "Metadata(3):", "[usable: ")
+
+
+TOOLS = {
+    "kafka-topics": topics,
+    "kafka-console-producer": console_producer,
+    "kafka-console-consumer": console_consumer,
+    "kafka-configs": configs,
+    "kafka-get-offsets": get_offsets,
+    "kafka-log-dirs": log_dirs,
+    "kafka-delete-records": delete_records,
+    "kafka-dump-log": dump_log,
+    "kafka-cluster": cluster_id,
+    "kafka-broker-api-versions": api_versions,
+}
+
+
+def _tool(target: Target, program: str) -> Callable[..., str]:
+    """The program as a function: arguments in, what it prints out."""
+
+    def tool(*arguments: str, given: str = "") -> str:
+        return run([*_java(program), *_to(target), *arguments], given)
+
+    return tool
+
+
+def _java(program: str) -> list[str]:
+    java.fetch_kafka()
+    return ["java", *_QUICK_START, "-cp", java.classpath(), program]
+
+
+def _to(target: Target) -> list[str]:
+    return ["--bootstrap-server", target.bootstrap]
+
+
+def _dump(*arguments: str) -> str:
+    return run([*_java("org.apache.kafka.tools.DumpLogSegments"), *arguments])
+
+
+def _create(target: Target, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+
+
+def _node(target: Target) -> str:
+    brokers = AdminClient({"bootstrap.servers": target.bootstrap}).list_topics(timeout=10).brokers
+    return str(next(iter(brokers)))
+
+
+def _fill(target: Target, name: str) -> None:
+    """Ten records in one partition, a millisecond apart."""
+    _create(target, name)
+    producer = Producer({"bootstrap.servers": target.bootstrap, "acks": "all"})
+    for n in range(_COUNT):
+        producer.produce(
+            name,
+            f"value-{n}",
+            f"key-{n}",
+            partition=0,
+            timestamp=FIRST_TIMESTAMP_MS + n,
+            headers={"number": str(n)},
+        )
+    if producer.flush(10):
+        raise WrongAnswerError(f"librdkafka could not fill {name}")
+
+
+def _expect(said: str, *words: str) -> None:
+    for word in words:
+        if word not in said:
+            raise WrongAnswerError(f"expected {word!r} in:\n{said[-600:]}")
+
+
+def _refuse(said: str, *words: str) -> None:
+    for word in words:
+        if word in said:
+            raise WrongAnswerError(f"did not expect {word!r} in:\n{said[-600:]}")
+
+
+def _same(got: Iterable[str], wanted: Iterable[str]) -> None:
+    got, wanted = list(got), list(wanted)
+    if got != wanted:
+        raise WrongAnswerError(f"it says {got}, should say {wanted}")
