@@ -3,6 +3,7 @@
 Each id is a distinct type, so that a leader epoch is never passed where a node id is meant.
 """
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import NamedTuple, NewType
 from uuid import UUID
 
@@ -29,3 +30,13 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def uuid_text(uuid: UUID) -> str:
+    """The 22 characters by which Kafka's tools and files show a topic or cluster id."""
+    return urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
+
+
+def uuid_of(text: str) -> UUID:
+    """The id that ``text`` shows; ``ValueError`` if it shows none."""
+    return UUID(bytes=urlsafe_b64decode(text + "=="))
