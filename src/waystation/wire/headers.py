@@ -77,7 +77,7 @@ def decode_request_header(view: memoryview) -> RequestHeader:
         )
     if version >= flexible_from:
         at = _end_of_tagged_fields(view, at)
-    return RequestHeader(key, version, correlation_id, client_id, at)
+    return RequestHeader._make((key, version, correlation_id, client_id, at))
 
 
 def encode_request_header(
@@ -112,7 +112,9 @@ def _response_is_flexible(api_key: ApiKey, version: int) -> bool:
 
 
 def _end_of_tagged_fields(view: memoryview, at: int) -> int:
+    if at < len(view) and not view[at]:
+        return at + 1
     count, at = decode_uvarint(view, at)
     if count > _MOST_TAGGED_FIELDS:
         raise MalformedFrameError(f"{count} tagged fields in a header")
-    return skip_tagged_fields(view, at, count) if count else at
+    return skip_tagged_fields(view, at, count)

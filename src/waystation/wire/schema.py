@@ -67,7 +67,7 @@ Part = bytes | bytearray | memoryview | Region
 
 def size_bytes_of(part: Part) -> int:
     """How many bytes ``part`` puts on the wire."""
-    return len(part) if isinstance(part, bytes | bytearray) else part.nbytes
+    return len(part) if isinstance(part, (bytes, bytearray)) else part.nbytes
 
 
 class Kind(Generic[T_co]):
