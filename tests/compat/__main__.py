@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import click
 from benchmarks.peers import java
-from benchmarks.peers.broker import Peer, PeerMissingError, running
+from benchmarks.peers.broker import Peer, running
 from benchmarks.peers.kafka import KafkaPeer
 from benchmarks.peers.waystation import WaystationPeer
+from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
@@ -73,14 +74,12 @@ def attempt(name: str, check: Check, target: Target) -> Row:
     version, result, problem = "", "pass", ""
     try:
         version = check(target)
-    except WrongAnswerError as error:
+    except (WrongAnswerError, KafkaException) as error:
         result, problem = "fail", str(error)
     except UnreachableError as error:
         result, problem = "unreachable", str(error)
     except MissingError as error:
         result, problem = "missing", str(error)
-    except PeerMissingError as error:
-        result, problem = "unreachable", str(error)
     return Row(name, version, result, time.monotonic() - started, problem)
 
 

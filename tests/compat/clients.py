@@ -8,7 +8,7 @@ from benchmarks.peers import java
 
 from tests.compat import letters
 from tests.compat.reader import read_topic
-from tests.compat.target import CACHE, HERE, Target, fetch, need, run
+from tests.compat.target import CACHE, HERE, Target, fetch, kafka_classpath, need, run
 
 
 def kafkajs(target: Target) -> str:
@@ -16,7 +16,7 @@ def kafkajs(target: Target) -> str:
     need("npm", "apt install nodejs npm")
     home = CACHE / "kafkajs"
     shutil.copytree(HERE / "kafkajs", home, dirs_exist_ok=True)
-    fetch("the npm registry", ["npm", "install", "--no-package-lock", "--silent"], home)
+    fetch("the npm registry", ["npm", "install", "--no-package-lock"], home)
     run(["node", str(home / "letters.js"), *_arguments(target, "kafkajs")])
     for codec in letters.CODECS:
         topic = letters.topic(target.topic("kafkajs"), codec)
@@ -27,9 +27,8 @@ def kafkajs(target: Target) -> str:
 
 def java_client(target: Target) -> str:
     """Kafka's own client, with the Admin calls an application makes."""
-    java.fetch_kafka()
     program = str(HERE / "java" / "Letters.java")
-    command = ["java", "-Xmx512M", "-cp", java.classpath(), program]
+    command = ["java", "-Xmx512M", "-cp", kafka_classpath(), program]
     letters.check(target.topic("java"), run([*command, *_arguments(target, "java")]).splitlines())
     return java.KAFKA_VERSION
 

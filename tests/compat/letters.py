@@ -52,7 +52,10 @@ def check(prefix: str, lines: list[str]) -> None:
     """Raise ``WrongAnswerError`` unless ``lines`` are the letters, in order, in every topic."""
     by_topic: dict[str, list[Letter]] = defaultdict(list)
     for line in lines:
-        record = json.loads(line)
+        try:
+            record = json.loads(line)
+        except ValueError:
+            raise WrongAnswerError(f"not a record: {line:.200}") from None
         by_topic[record.pop("topic")].append(record)
     for codec in CODECS:
         check_topic(codec, by_topic[topic(prefix, codec)])

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.peers import java
+from benchmarks.peers.broker import PeerMissingError
+
 from tests.compat.letters import WrongAnswerError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +70,21 @@ def fetch(registry: str, command: Sequence[str], directory: Path) -> None:
         if any(sign in done.stdout + done.stderr for sign in _NO_NETWORK):
             raise UnreachableError(f"{registry} is out of reach: {said}")
         raise WrongAnswerError(f"{command[0]} failed: {said}")
+
+
+def kafka_classpath() -> str:
+    """What ``java -cp`` takes to run Kafka's client and tools; fetched the first time."""
+    try:
+        java.java_version()
+    except PeerMissingError as error:
+        raise MissingError(str(error)) from None
+    if not java.jars().exists():
+        need("mvn", "apt install maven")
+    try:
+        java.fetch_kafka()
+    except PeerMissingError as error:
+        raise UnreachableError(f"Maven Central is out of reach: {error}") from None
+    return java.classpath()
 
 
 def run(command: Sequence[str], given: str = "") -> str:

@@ -4,13 +4,12 @@ import json
 import re
 from collections.abc import Callable, Iterable
 
-from benchmarks.peers import java
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.letters import FIRST_TIMESTAMP_MS, WrongAnswerError
 from tests.compat.reader import read_topic
-from tests.compat.target import Target, run
+from tests.compat.target import Target, kafka_classpath, run
 
 _QUICK_START = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _COUNT = 10
@@ -97,7 +96,8 @@ def log_dirs(target: Target) -> None:
     _fill(target, name)
     tool = _tool(target, "org.apache.kafka.tools.LogDirsCommand")
     said = tool("--describe", "--topic-list", name)
-    described = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    _expect(said, '{"')
+    described = json.loads(next(line for line in said.splitlines() if line.startswith('{"')))
     found = [
         replica
         for broker in described["brokers"]
@@ -128,7 +128,10 @@ def dump_log(target: Target) -> None:
     name = target.topic("tool-dump")
     _fill(target, name)
     assert target.data is not None, "only asked for when the data directory is known"
-    (log,) = target.data.glob(f"**/{name}-0/*.log")
+    logs = list(target.data.glob(f"**/{name}-0/*.log"))
+    if len(logs) != 1:
+        raise WrongAnswerError(f"there should be one segment of {name}-0, found {logs}")
+    (log,) = logs
     said = _dump("--files", str(log), "--print-data-log", "--deep-iteration")
     _expect(said, *(f"key: key-{n} payload: value-{n}" for n in range(_COUNT)))
     if "isvalid: false" in said or f"lastOffset: {_COUNT - 1}" not in said:
@@ -174,8 +177,7 @@ def _tool(target: Target, program: str) -> Callable[..., str]:
 
 
 def _java(program: str) -> list[str]:
-    java.fetch_kafka()
-    return ["java", *_QUICK_START, "-cp", java.classpath(), program]
+    return ["java", *_QUICK_START, "-cp", kafka_classpath(), program]
 
 
 def _to(target: Target) -> list[str]:
