@@ -13,8 +13,9 @@ def codec(request: pytest.FixtureRequest) -> ModuleType:
     return twin
 
 
-@pytest.fixture
-def either(codec: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+@pytest.fixture(params=TWINS, ids=NAMES)
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Batches are built and read by each twin in turn."""
-    monkeypatch.setattr(batch, "record_codec", codec)
-    return codec
+    twin: ModuleType = request.param
+    monkeypatch.setattr(batch, "record_codec", twin)
+    return twin

@@ -1,4 +1,7 @@
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -14,6 +17,7 @@ from waystation.records import codec as preferred
 from waystation.records.record import Row
 
 NO_LIMIT = 1 << 40
+ROOT = Path(__file__).parents[2]
 SMALL = [message for message in SAMPLE if len(message.value or b"") < 100]
 
 
@@ -235,6 +239,15 @@ def test_a_payload_cut_anywhere_is_refused_though_memory_goes_on(codec: ModuleTy
     payload = encode(codec, SMALL)
     for size in range(len(payload)):
         assert refused(codec, memoryview(payload)[:size], len(SMALL))
+
+
+def test_not_one_byte_is_read_past_the_payload() -> None:
+    """Proved by the machine: the next byte is in a page whose touch ends the process."""
+    damaged = count(20_000, 1_000_000)
+    command = [sys.executable, "-m", "tests.records.guarded", str(damaged)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+    assert (done.returncode, done.stdout) == (0, f"{damaged}\n"), done.stderr
 
 
 def test_twins_agree_on_every_damaged_payload() -> None:

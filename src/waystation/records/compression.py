@@ -3,7 +3,7 @@
 A few hundred bytes can claim to hold gigabytes, so ``decompress`` is told a limit and keeps
 three promises whatever the bytes are:
 
-1. it holds no more than ``limit_bytes`` of output and one piece, however it ends;
+1. it makes no more than ``limit_bytes`` of output and holds at most twice that;
 2. output past the limit is ``MessageTooLargeError``, bytes that are not of the codec are
    ``CorruptBatchError``, and nothing else is raised;
 3. what Kafka's clients write is understood: several gzip members or lz4 and zstd frames after
@@ -188,14 +188,11 @@ def _read_snappy(view: memoryview, sink: _Sink) -> None:
     at = 0
     while at < len(view):
         if view[at : at + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
-            at += len(_XERIAL_HEADER)
-            continue
-        size = int.from_bytes(view[at : at + 4], "big")
-        at += 4
-        if size > len(view) - at:
-            raise CorruptBatchError(f"snappy block of {size} bytes, {len(view) - at} are left")
-        _read_snappy_block(view[at : at + size], sink)
-        at += size
+            at = _inside(view, at + len(_XERIAL_HEADER))
+        else:
+            block = _inside(view, at + 4)
+            at = _inside(view, block + int.from_bytes(view[at:block], "big"))
+            _read_snappy_block(view[block:at], sink)
 
 
 def _read_snappy_block(block: memoryview, sink: _Sink) -> None:
@@ -277,5 +274,5 @@ def _zstd_blocks(view: memoryview, at: int, block_bytes: int) -> tuple[int, int,
 
 def _inside(view: memoryview, end: int) -> int:
     if end > len(view):
-        raise CorruptBatchError(f"zstd frame reaches byte {end}, {len(view)} are there")
+        raise CorruptBatchError(f"compressed records should reach byte {end} of {len(view)}")
     return end

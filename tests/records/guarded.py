@@ -1,0 +1,47 @@
+"""Checks damaged payloads that end where readable memory ends: one byte further kills this.
+
+Run as a program by ``test_codec.py``; prints how many payloads it survived.
+"""
+
+import ctypes
+import mmap
+import sys
+from contextlib import suppress
+
+from tests.records.messages import SAMPLE, build
+from tests.records.mutations import mutants
+from waystation.model.errors import CorruptBatchError
+from waystation.records import codec
+from waystation.records.header import HEADER_BYTES
+
+PROT_NONE = 0
+
+
+def guarded_page() -> memoryview:
+    """One page of memory; the page behind it may not be touched."""
+    area = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    guard = ctypes.c_void_p(start + mmap.PAGESIZE)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(guard, mmap.PAGESIZE, PROT_NONE) == 0, ctypes.get_errno()
+    return memoryview(area)[: mmap.PAGESIZE]
+
+
+def main(count: int) -> None:
+    page = guarded_page()
+    seeds = [build([message])[HEADER_BYTES:] for message in SAMPLE[:5]] + [build(SAMPLE[:5])[61:]]
+    survived = 0
+    for payload in mutants(seeds, count, seed=5):
+        view = page[mmap.PAGESIZE - len(payload) :]
+        view[:] = payload
+        for records in (1, 5):
+            with suppress(CorruptBatchError):
+                codec.check_records(view, records, records - 1, 0)
+            with suppress(CorruptBatchError):
+                codec.record_sizes(view, records)
+        survived += 1
+    print(survived)  # noqa: T201  # the parent reads it
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
