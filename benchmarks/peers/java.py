@@ -75,15 +75,19 @@ def fetch_kafka() -> None:
     pom = partial / "pom.xml"
     listed = "\n".join(_DEPENDENCY.format(*artifact) for artifact in _ARTIFACTS)
     pom.write_text(_POM.format(dependencies=listed))
-    _copy_dependencies(pom, partial)
-    shutil.rmtree(jars(), ignore_errors=True)
-    partial.rename(jars())  # whole or not at all: a broken download is fetched again
+    try:
+        _copy_dependencies(pom, partial)
+        shutil.rmtree(jars(), ignore_errors=True)
+        partial.rename(jars())  # whole or not at all: a broken download is fetched again
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def java_version() -> str:
     """The version of the ``java`` that will run; raises if there is none or it is too old."""
     if shutil.which("java") is None:
-        raise PeerMissingError(f"java {_OLDEST_JAVA}+ is not installed: apt install default-jdk")
+        remedy = "apt install default-jdk-headless"
+        raise PeerMissingError(f"java {_OLDEST_JAVA}+ is not installed: {remedy}")
     banner = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
     version = parse_java_version(banner)
     if int(version.split(".")[0]) < _OLDEST_JAVA:
@@ -100,7 +104,7 @@ def parse_java_version(banner: str) -> str:
 def _copy_dependencies(pom: Path, to: Path) -> None:
     command = [
         *("mvn", "-B", "-q", "-f", str(pom), f"{_DEPENDENCY_PLUGIN}:copy-dependencies"),
-        *("-DincludeScope=runtime", f"-DoutputDirectory={to}"),
+        *("-DincludeScope=runtime", f"-DoutputDirectory={to}", "-Dstyle.color=never"),
     ]
     try:
         fetched = subprocess.run(

@@ -30,7 +30,7 @@ def draw(comparisons: Iterable[Comparison], path: Path, title: str) -> bool:
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_yticks(range(len(shown)), [f"{c.row}: {UNITS[c.metric]}" for c in shown], fontsize=7)
-    axes.invert_yaxis()
+    axes.set_ylim(len(shown) - 0.4, -0.6)  # the first row on top
     axes.set_xlabel("Waystation / Kafka, log scale (green: requirement met, red: not, grey: none)")
     axes.set_title(title, fontsize=10)
     figure.savefig(path, dpi=120)
@@ -43,6 +43,6 @@ def _bar(axes: object, place: int, comparison: Comparison) -> None:
     assert ratio is not None, "only comparisons with a ratio are drawn"
     assert spread is not None, "a ratio has a spread"
     verdicts = {requirement.met_by(comparison) for requirement in required(comparison)}
-    colour = _SHORT if False in verdicts else _PASS if verdicts else _FREE
+    colour = _SHORT if False in verdicts else _PASS if True in verdicts else _FREE
     axes.barh(place, ratio - 1, left=1, color=colour, height=0.6)  # type: ignore[attr-defined]
     axes.plot(spread, (place, place), color="black", linewidth=1)  # type: ignore[attr-defined]
