@@ -26,4 +26,4 @@ def test_parts_of_every_kind_count_their_bytes() -> None:
     words = memoryview(bytearray(8)).cast("I")
     parts = [b"abc", bytearray(4), memoryview(b"hello"), words, FileRegion(Shelf(b""), 0, 100)]
 
-    assert size_of(parts) == 3 + 4 + 5 + 8 + 100
+    assert [size_of(part) for part in parts] == [3, 4, 5, 8, 100]

@@ -47,15 +47,6 @@ Part = bytes | bytearray | memoryview | FileRegion
 Parts = list[Part]
 
 
-def size_of(parts: Parts) -> int:
-    """How many bytes ``parts`` put on the wire together."""
-    total = 0
-    for part in parts:
-        total += len(part) if type(part) is bytes else _size_of(part)
-    return total
-
-
-def _size_of(part: Part) -> int:
-    if isinstance(part, memoryview | FileRegion):
-        return part.nbytes
-    return len(part)
+def size_of(part: Part) -> int:
+    """How many bytes ``part`` puts on the wire."""
+    return part.nbytes if isinstance(part, memoryview | FileRegion) else len(part)

@@ -1,0 +1,126 @@
+"""Where clients knock.
+
+A listener binds, lets clients in while limits allow, closes those over which nothing moves, and
+when it is drained answers what is in flight before it closes the rest.
+"""
+
+import asyncio
+import contextlib
+import socket
+from typing import Final
+
+from waystation.runtime.clock import Clock
+from waystation.server.connection import Connection
+from waystation.server.hub import DecodeHeader, Handle, Hub
+from waystation.server.settings import ServerSettings
+from waystation.server.sweeping import Sweep
+from waystation.telemetry.logs import get_logger
+from waystation.telemetry.metrics import Registry
+from waystation.wire.headers import decode_request_header
+
+_events = get_logger("server")
+_SWEEP_EVERY_S: Final = 1.0
+
+
+class Listener:
+    """One bound address and the connections that came in through it."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        handle: Handle,
+        clock: Clock,
+        registry: Registry,
+        *,
+        decode_header: DecodeHeader = decode_request_header,
+        scribble: bool = False,
+    ) -> None:
+        """Serve ``handle``; ``scribble`` wipes each request once it was handled, for tests."""
+        self._hub = Hub(settings, handle, clock, registry, decode_header, scribble)
+        self._sweep = Sweep(self._hub)
+        self._servers: list[asyncio.Server] = []
+        self._next_sweep: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """Those that are open."""
+        return tuple(self._hub.connections)
+
+    def adopt(self, settings: ServerSettings) -> None:
+        """Obey changed settings from now on, as far as they are live."""
+        self._hub.settings = settings
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on every address of ``host``; the port, which is a free one if it was 0."""
+        loop = asyncio.get_running_loop()
+        sockets = await _bound(host, port, self._hub.settings)
+        for sock in sockets:
+            server = await loop.create_server(
+                lambda: Connection(self._hub, loop),
+                sock=sock,
+                backlog=self._hub.settings.socket_listen_backlog_size,
+            )
+            self._servers.append(server)
+        self._sweep_later()
+        bound_port = int(sockets[0].getsockname()[1])
+        _events.info("listener.started", host=host, port=bound_port)
+        return bound_port
+
+    async def drain(self, timeout_s: float) -> None:
+        """Let nobody in, answer what is in flight for at most ``timeout_s``, close the rest."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        if self._next_sweep is not None:
+            self._next_sweep.cancel()
+        for connection in self.connections:
+            connection.finish()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hub.when_empty(), timeout_s)
+        for connection in self.connections:
+            _events.warning("connection.cut", peer=connection.peer, pending=connection.pending)
+            connection.close("the node shuts down")
+
+    def sweep(self) -> None:
+        """Close idle connections and give unused memory back; runs every second by itself."""
+        self._sweep.run()
+
+    def _sweep_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._next_sweep = loop.call_later(_SWEEP_EVERY_S, self._sweep_and_repeat)
+
+    def _sweep_and_repeat(self) -> None:
+        self.sweep()
+        self._sweep_later()
+
+
+async def _bound(host: str, port: int, settings: ServerSettings) -> list[socket.socket]:
+    """A bound socket per address of ``host``, all on the same port."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    both = any(family == socket.AF_INET for family, _ in addresses)
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in addresses:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(sock)
+            _set_up(sock, settings, only_ipv6=both)
+            taken = sockets[0].getsockname()[1] if len(sockets) > 1 else port
+            sock.bind((address[0], taken, *address[2:]))
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
+
+
+def _set_up(sock: socket.socket, settings: ServerSettings, *, only_ipv6: bool) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if settings.socket_receive_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_ipv6)
