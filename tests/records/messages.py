@@ -29,8 +29,11 @@ SAMPLE = [
 
 contents = st.none() | st.binary(max_size=300)
 headers = st.lists(st.tuples(st.text(max_size=20), contents), max_size=4).map(tuple)
-timestamps = st.integers(-1, (1 << 63) - 2) | st.integers(1_600_000_000_000, 1_800_000_000_000)
-messages = st.lists(st.builds(Message, contents, contents, headers, timestamps), min_size=1)
+dates = st.integers(0, (1 << 63) - 2) | st.integers(1_600_000_000_000, 1_800_000_000_000)
+dated = st.builds(Message, contents, contents, headers, dates)
+undated = st.builds(Message, contents, contents, headers, st.just(-1))
+dated_messages = st.lists(dated, min_size=1)
+messages = st.lists(dated | undated, min_size=1)
 
 
 def build(
