@@ -1,0 +1,329 @@
+"""Where records wait until their batch leaves.
+
+A record joins the open batch of its partition.  A batch is closed when the next record does
+not fit, and is due once it lingered long enough or somebody flushes.  A due batch that cannot
+leave yet stays open: under load batches fill up instead of multiplying.
+
+Records for a topic whose partitions are not known yet are parked, in order, and take their
+place once they are.  Whatever waits is charged to one budget, ``buffer_bytes``.
+
+There is no I/O here: ``sender.py`` moves the batches.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple
+
+from waystation.client.errors import BufferFullError, MessageRefusedError
+from waystation.client.metadata import TopicView
+from waystation.client.outgoing import Delivered, OutgoingBatch, OutgoingLane
+from waystation.client.partitioner import Partitioner, partition_of_key, partitioner_for
+from waystation.client.settings import ProducerSettings
+from waystation.model.errors import UnknownTopicError, WaystationError
+from waystation.model.ids import TopicPartition
+from waystation.model.offsets import Millis
+from waystation.records.batch import BatchBuilder
+from waystation.records.compression import Codec
+from waystation.records.header import HEADER_BYTES
+from waystation.runtime.clock import Clock
+
+__all__ = ["Accumulator", "Headers", "Route"]
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_RECORD_FIELDS_BYTES = 32
+"""The most that a record's lengths, deltas and attributes take."""
+_HEADER_FIELDS_BYTES = 10
+_UTF8_BYTES = 4
+_FUTURE_BYTES = 128
+"""About what a record costs beside its bytes until it is acknowledged."""
+
+
+class _Parked(NamedTuple):
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp: Millis
+    charged_bytes: int
+    delivered: Delivered
+
+
+class Route:
+    """A topic's lanes and how its keyless records are spread over them.
+
+    ``settled`` is done once the lanes are known, or it is known that there are none.
+    """
+
+    __slots__ = ("lanes", "parked", "settled", "spread", "targets", "topic")
+
+    def __init__(self, topic: str, spread: Partitioner, settled: asyncio.Future[None]) -> None:
+        self.topic, self.spread, self.settled = topic, spread, settled
+        self.lanes: list[OutgoingLane] = []
+        self.targets: Sequence[int] = ()
+        self.parked: list[_Parked] = []
+
+    def partition_for(self, key: bytes | None, wanted: int | None) -> int:
+        """The partition asked for, or the key's, or the next in turn."""
+        if wanted is None:
+            if key is None:
+                return self.spread.choose(self.targets)
+            return partition_of_key(key, len(self.lanes))
+        if not 0 <= wanted < len(self.lanes):
+            last = len(self.lanes) - 1
+            raise UnknownTopicError(
+                f"topic {self.topic} has no partition {wanted}: its partitions are 0 to {last}"
+            )
+        return wanted
+
+
+class Accumulator:
+    """Every batch that is not acknowledged yet.
+
+    ``opened`` is called with each new batch, ``filled`` with a lane that has one to send.
+    """
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        clock: Clock,
+        chance: Random,
+        *,
+        lane_limit: int,
+        opened: Callable[[OutgoingBatch], None],
+        filled: Callable[[OutgoingLane], None],
+    ) -> None:
+        self.buffered_bytes = 0
+        self.routes: dict[str, Route] = {}
+        self.batches: dict[OutgoingBatch, None] = {}
+        self.failures = 0
+        self.first_failure: WaystationError | None = None
+        self._settings, self._clock, self._chance = settings, clock, chance
+        self._lane_limit = lane_limit
+        self._opened, self._filled = opened, filled
+        self._codec = Codec[settings.compression.upper()]
+        self._batches_made = 0
+        self._room: asyncio.Future[None] | None = None
+
+    # --- records in -------------------------------------------------------------------------
+
+    def charge(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        """What the record takes of the buffer; raises if it is too large, or has no room now.
+
+        HOT: once per record produced (benchmarks/client/producer.py).
+        """
+        size = _RECORD_FIELDS_BYTES
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        for name, content in headers:
+            size += len(name) * _UTF8_BYTES + len(content or b"") + _HEADER_FIELDS_BYTES
+        if size + HEADER_BYTES > self._settings.max_request_bytes:
+            self._check_size(topic, key, value, headers, size)
+        size += _FUTURE_BYTES
+        if self.buffered_bytes + size > self._settings.buffer_bytes and self.buffered_bytes:
+            raise BufferFullError(self._settings.buffer_bytes)
+        return size
+
+    def add(
+        self,
+        route: Route,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp: Millis,
+        charged_bytes: int,
+        delivered: Delivered,
+    ) -> None:
+        """Take a record that was charged for; its future tells what became of it.
+
+        HOT: once per record produced (benchmarks/client/producer.py).
+        """
+        if route.targets:
+            lane = route.lanes[route.partition_for(key, partition)]
+            batch = lane.open
+            if batch is None or not batch.builder.append(key, value, headers, timestamp=timestamp):
+                if batch is not None and key is None and partition is None:
+                    lane = self._move_on(route, lane)
+                batch = self._batch_with(lane, key, value, headers, timestamp, charged_bytes)
+            batch.futures.append(delivered)
+            batch.timestamps.append(timestamp)
+            batch.charged_bytes += charged_bytes
+        else:
+            route.parked.append(
+                _Parked(partition, key, value, headers, timestamp, charged_bytes, delivered)
+            )
+        self.buffered_bytes += charged_bytes
+
+    def route(self, topic: str) -> Route:
+        """The route of ``topic``; a new one parks its records until ``learn`` is told of it."""
+        route = self.routes.get(topic)
+        if route is None:
+            spread = partitioner_for(self._settings.partitioner, self._chance)
+            route = Route(topic, spread, asyncio.get_running_loop().create_future())
+            self.routes[topic] = route
+        return route
+
+    def learn(self, view: TopicView) -> None:
+        """Give a topic's route the lanes it lacks and its parked records their place."""
+        route = self.routes[view.name]
+        for partition in range(len(route.lanes), len(view.partitions)):
+            where = TopicPartition(view.name, partition)
+            route.lanes.append(OutgoingLane(where, self._lane_limit))
+        # Where no partition has a leader, records go to their lanes all the same and wait.
+        route.targets = view.led or tuple(range(len(view.partitions)))
+        parked, route.parked = route.parked, []
+        for record in parked:
+            self.buffered_bytes -= record.charged_bytes
+            try:
+                self.add(route, *record)
+            except WaystationError as error:
+                self._refuse(record, error)
+        _settle(route.settled)
+
+    def refuse(self, topic: str, error: WaystationError) -> None:
+        """Fail the records parked for ``topic``, which cannot be written."""
+        route = self.routes.pop(topic)
+        for record in route.parked:
+            self._release(record.charged_bytes)
+            self._refuse(record, error)
+        _settle(route.settled)
+
+    def abandon(self, error: WaystationError) -> None:
+        """Fail whatever is left, because nobody will send it."""
+        for topic in list(self.routes):
+            self.refuse(topic, error)
+        for batch in list(self.batches):
+            self.gave_up(batch, error)
+
+    # --- batches out ------------------------------------------------------------------------
+
+    def close_if_due(self, lane: OutgoingLane) -> None:
+        """Close the lane's open batch if it is due and could leave now."""
+        batch = lane.open
+        if batch is not None and batch.due and not lane.queued and lane.has_room():
+            lane.close_batch()
+            self.routes[lane.partition.topic].spread.batch_filled()
+
+    def acknowledged(self, batch: OutgoingBatch, base_offset: int, append_time: int) -> None:
+        """The broker has ``batch``."""
+        self._forget(batch)
+        batch.succeed(base_offset, append_time)
+
+    def gave_up(self, batch: OutgoingBatch, error: WaystationError) -> None:
+        """``batch`` will not be delivered."""
+        self._forget(batch)
+        self._count_failures(batch.count, error)
+        batch.fail(error)
+
+    def halved(self, batch: OutgoingBatch) -> list[OutgoingBatch]:
+        """Two batches in the place of one that was too large."""
+        limit_bytes = batch.builder.limit_bytes
+        halves = batch.halves((self._builder(limit_bytes), self._builder(limit_bytes)))
+        del self.batches[batch]
+        self.batches.update(dict.fromkeys(halves))
+        return halves
+
+    async def room(self) -> None:
+        """Return once at most half of the buffer is taken.
+
+        Waking at half spares a waiter, and the sender, a turn of the loop for every record.
+        """
+        while self.buffered_bytes > self._settings.buffer_bytes // 2:
+            if self._room is None:
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._room)
+
+    def take_failures(self) -> tuple[int, WaystationError | None]:
+        """How many records failed since this was last asked, and the first reason."""
+        failures, first = self.failures, self.first_failure
+        self.failures, self.first_failure = 0, None
+        return failures, first
+
+    # --- behind the scenes ------------------------------------------------------------------
+
+    def _move_on(self, route: Route, lane: OutgoingLane) -> OutgoingLane:
+        """The lane for a keyless record, now that this one's batch is full."""
+        self._close(lane)
+        route.spread.batch_filled()
+        return route.lanes[route.partition_for(None, None)]
+
+    def _batch_with(
+        self,
+        lane: OutgoingLane,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp: Millis,
+        charged_bytes: int,
+    ) -> OutgoingBatch:
+        """The lane's open batch if there is room in it, else a new one, with the record in it."""
+        batch = lane.open
+        if batch is not None:
+            if batch.builder.append(key, value, headers, timestamp=timestamp):
+                return batch
+            self._close(lane)
+        batch = self._new_batch(lane, max(self._settings.batch_bytes, charged_bytes + HEADER_BYTES))
+        fits = batch.builder.append(key, value, headers, timestamp=timestamp)
+        assert fits, f"{charged_bytes} bytes in a batch of {batch.builder.limit_bytes}"
+        lane.open = batch
+        self.batches[batch] = None
+        self._opened(batch)
+        return batch
+
+    def _new_batch(self, lane: OutgoingLane, limit_bytes: int) -> OutgoingBatch:
+        self._batches_made += 1
+        deadline = self._clock.monotonic() + self._settings.delivery_timeout_ms / 1_000
+        return OutgoingBatch(lane, (self._batches_made,), self._builder(limit_bytes), deadline)
+
+    def _builder(self, limit_bytes: int) -> BatchBuilder:
+        level = self._settings.compression_level
+        return BatchBuilder(self._codec, limit_bytes=limit_bytes, level=level)
+
+    def _close(self, lane: OutgoingLane) -> None:
+        lane.close_batch()
+        self._filled(lane)
+
+    def _forget(self, batch: OutgoingBatch) -> None:
+        del self.batches[batch]
+        self._release(batch.charged_bytes)
+
+    def _release(self, nbytes: int) -> None:
+        self.buffered_bytes -= nbytes
+        if self._room is not None and self.buffered_bytes <= self._settings.buffer_bytes // 2:
+            self._room.set_result(None)
+            self._room = None
+
+    def _refuse(self, record: _Parked, error: WaystationError) -> None:
+        self._count_failures(1, error)
+        if not record.delivered.done():
+            record.delivered.set_exception(error)
+            record.delivered.exception()  # counts as seen: flush reports it
+
+    def _count_failures(self, count: int, error: WaystationError) -> None:
+        self.failures += count
+        self.first_failure = self.first_failure or error
+
+    def _check_size(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, size: int
+    ) -> None:
+        """Encode the record that seems too large, and refuse it if it is."""
+        limit_bytes = self._settings.max_request_bytes
+        probe = BatchBuilder(limit_bytes=size + HEADER_BYTES)
+        probe.append(key, value, headers, timestamp=Millis(0))
+        if probe.size_bytes > limit_bytes:
+            raise MessageRefusedError(
+                f"the message for topic {topic} takes {probe.size_bytes} bytes, the limit is "
+                f"{limit_bytes}: send less, or raise max_request_bytes of the producer and "
+                "max.message.bytes of the topic",
+                probe.size_bytes,
+                limit_bytes,
+            )
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

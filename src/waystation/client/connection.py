@@ -1,0 +1,210 @@
+"""Requests and responses with one broker, over a transport.
+
+A connection begins by asking the broker which versions it speaks; after that each request
+goes out in the best version that both sides know.  Requests are pipelined: any number may be
+under way, and the broker answers in order.  A request that is not answered in time ends the
+connection, since whatever was sent behind it waits as well.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from struct import Struct
+from typing import Final, TypeVar
+
+from waystation.client.bootstrap import Address
+from waystation.client.errors import ConnectionLostError, error_of
+from waystation.client.transport import Connect, Transport
+from waystation.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from waystation.model.errors import (
+    ErrorCode,
+    MalformedFrameError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+    WaystationError,
+)
+from waystation.version import VERSION
+from waystation.wire.headers import decode_response_header, encode_request_header
+from waystation.wire.message import Message
+from waystation.wire.schema import Part
+from waystation.wire.versions import SPOKEN, ApiKey
+
+__all__ = ["Connection", "common_versions"]
+
+R = TypeVar("R", bound=Message)
+
+_SOFTWARE: Final = "waystation-python"
+_ERROR_CODE = Struct(">h")
+_OLDEST = 0
+
+
+class Connection:
+    """A negotiated connection; ``open`` makes one."""
+
+    def __init__(self, transport: Transport, address: Address, client_id: str) -> None:
+        self.address = address
+        self.in_flight = 0
+        self._transport = transport
+        self._client_id = client_id
+        self._versions: Mapping[ApiKey, int] = {ApiKey.API_VERSIONS: _newest_we_speak()}
+        self._correlation_id = 0
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def open(
+        cls, address: Address, connect: Connect, client_id: str, timeout_s: float
+    ) -> "Connection":
+        """Connect and agree on versions; ``OSError`` or ``ConnectionLostError`` if that fails."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = cls(await connect(address), address, client_id)
+                try:
+                    await connection._agree_on_versions(timeout_s)
+                except BaseException:
+                    connection.close()
+                    raise
+        except TimeoutError:
+            raise ConnectionLostError(f"{address} did not answer in {timeout_s:g} s") from None
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing can be asked any more."""
+        return self._transport.closed
+
+    def close(self) -> None:
+        """End it now; whoever waits for an answer gets ``ConnectionLostError``."""
+        self._transport.close()
+
+    @property
+    def congested(self) -> bool:
+        """True while more waits to be written than the socket takes."""
+        return self._transport.congested
+
+    async def drained(self) -> None:
+        """Return once the connection is not congested, or is closed."""
+        await self._transport.drained()
+
+    def version_of(self, api: ApiKey) -> int:
+        """The version in which requests of ``api`` go out."""
+        version = self._versions.get(api)
+        if version is None:
+            raise UnsupportedVersionError(
+                f"the broker at {self.address} does not offer {api.name} in a version that "
+                "this client speaks"
+            )
+        return version
+
+    async def ask(
+        self, message: Message, expect: type[R], timeout_s: float, version: int | None = None
+    ) -> R:
+        """Send ``message`` and wait for the answer."""
+        return await self.start(message, expect, timeout_s, version)
+
+    def start(
+        self, message: Message, expect: type[R], timeout_s: float, version: int | None = None
+    ) -> asyncio.Future[R]:
+        """Send ``message`` before this returns, so that calls keep their order on the wire."""
+        api = _api_of(message)
+        version = self.version_of(api) if version is None else version
+        frame, correlation_id = self._frame(api, version, message)
+        answer: asyncio.Future[R] = self._loop.create_future()
+        deadline = self._loop.call_later(timeout_s, self._too_late, answer, api, timeout_s)
+        self.in_flight += 1
+        self._transport.request(frame).add_done_callback(
+            partial(self._replied, answer, deadline, expect, api, version, correlation_id)
+        )
+        return answer
+
+    def tell(self, message: Message, version: int) -> None:
+        """Send a request that has no answer."""
+        self._transport.send(self._frame(_api_of(message), version, message)[0])
+
+    def _frame(self, api: ApiKey, version: int, message: Message) -> tuple[list[Part], int]:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(api, version, self._correlation_id, self._client_id)
+        return [header, *message.encode_parts(version)], self._correlation_id
+
+    def _replied(
+        self,
+        answer: asyncio.Future[R],
+        deadline: asyncio.TimerHandle,
+        expect: type[R],
+        api: ApiKey,
+        version: int,
+        correlation_id: int,
+        reply: asyncio.Future[memoryview],
+    ) -> None:
+        deadline.cancel()
+        self.in_flight -= 1
+        fault = reply.exception()
+        if answer.done():
+            return
+        if fault is not None:
+            answer.set_exception(fault)
+            return
+        try:
+            answer.set_result(_decode(reply.result(), expect, api, version, correlation_id))
+        except WaystationError as error:
+            answer.set_exception(error)
+            self.close()
+
+    def _too_late(self, answer: asyncio.Future[R], api: ApiKey, timeout_s: float) -> None:
+        if not answer.done():
+            answer.set_exception(
+                RequestTimedOutError(
+                    f"{self.address} did not answer {api.name} within {timeout_s:g} s"
+                )
+            )
+        self.close()
+
+    async def _agree_on_versions(self, timeout_s: float) -> None:
+        question = ApiVersionsRequest(
+            client_software_name=_SOFTWARE, client_software_version=VERSION
+        )
+        answer = await self.ask(question, ApiVersionsResponse, timeout_s)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = await self.ask(question, ApiVersionsResponse, timeout_s, _OLDEST)
+        if answer.error_code:
+            raise error_of(answer.error_code, f"the broker at {self.address}")
+        self._versions = common_versions(answer)
+
+
+def common_versions(answer: ApiVersionsResponse) -> dict[ApiKey, int]:
+    """The best version of each API that the broker offers and we speak."""
+    best: dict[ApiKey, int] = {}
+    for offered in answer.api_keys:
+        if offered.api_key not in SPOKEN:
+            continue
+        api = ApiKey(offered.api_key)
+        low, high = SPOKEN[api].versions
+        if max(low, offered.min_version) <= min(high, offered.max_version):
+            best[api] = min(high, offered.max_version)
+    return best
+
+
+def _decode(
+    reply: memoryview, expect: type[R], api: ApiKey, version: int, correlation_id: int
+) -> R:
+    found, at = decode_response_header(reply, api, version)
+    if found != correlation_id:
+        raise MalformedFrameError(f"reply {found} came where {correlation_id} was due")
+    body = reply[at:]
+    if api is ApiKey.API_VERSIONS and _says_unsupported(body):
+        version = _OLDEST  # the broker cannot know which newer shape we would understand
+    return expect.decode(body, version)
+
+
+def _says_unsupported(body: memoryview) -> bool:
+    if len(body) < _ERROR_CODE.size:
+        return False
+    return bool(_ERROR_CODE.unpack_from(body)[0] == ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _api_of(message: Message) -> ApiKey:
+    assert message.api is not None, f"{message!r} is no request"
+    return message.api
+
+
+def _newest_we_speak() -> int:
+    return SPOKEN[ApiKey.API_VERSIONS].versions.high

@@ -1,0 +1,182 @@
+"""What a client raises: the broker's answer, or its own trouble in reaching one.
+
+Every sentence names its subject and, where there is one, the remedy.  Codes that have a class
+of their own in ``model.errors`` are raised as that class; the rest as ``BrokerError``, which
+carries the code.
+"""
+
+from collections.abc import Mapping
+
+from waystation.model.error_codes import RETRIABLE
+from waystation.model.errors import (
+    ClusterAuthorizationError,
+    CorruptBatchError,
+    ErrorCode,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidRecordError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    MessageTooLargeError,
+    PolicyViolationError,
+    RequestTimedOutError,
+    StorageError,
+    TopicExistsError,
+    UnknownProducerIdError,
+    UnknownTopicError,
+    UnknownTopicIdError,
+    UnsupportedCompressionError,
+    UnsupportedVersionError,
+    WaystationError,
+)
+
+__all__ = [
+    "BrokerError",
+    "BrokerUnreachableError",
+    "BufferFullError",
+    "ClosedError",
+    "ConnectionLostError",
+    "DeliveryError",
+    "MessageRefusedError",
+    "code_of",
+    "error_of",
+    "is_retriable",
+]
+
+
+class BrokerError(WaystationError):
+    """An error of the broker that has no class of its own; ``code`` says which."""
+
+    def __init__(self, code: ErrorCode, sentence: str) -> None:
+        self.code = code
+        super().__init__(sentence)
+
+
+class MessageRefusedError(MessageTooLargeError):
+    """A message or batch over a limit; -1 stands for a size that the broker did not say."""
+
+    def __init__(self, sentence: str, size_bytes: int = -1, limit_bytes: int = -1) -> None:
+        self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
+        WaystationError.__init__(self, sentence)
+
+
+class ConnectionLostError(WaystationError):
+    """The connection ended before the answer came; what was asked may have happened."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class BrokerUnreachableError(WaystationError):
+    """No broker could be reached; ``causes`` says why for each address tried."""
+
+    code = ErrorCode.BROKER_NOT_AVAILABLE
+
+    def __init__(self, causes: Mapping[str, str]) -> None:
+        self.causes = dict(causes)
+        tried = "; ".join(f"{address}: {cause}" for address, cause in causes.items())
+        super().__init__(
+            f"no broker answers ({tried}): is one running there? Start one with "
+            "`waystation serve`, or give another address"
+        )
+
+
+class ClosedError(WaystationError):
+    """A producer, consumer or admin was used after it was closed, or before it was started."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class BufferFullError(WaystationError):
+    """``submit`` found no room; nothing was taken."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+    def __init__(self, buffer_bytes: int) -> None:
+        self.buffer_bytes = buffer_bytes
+        super().__init__(
+            f"the producer's buffer of {buffer_bytes} bytes is full: await drain() between "
+            "submits, use send(), or raise buffer_bytes"
+        )
+
+
+class DeliveryError(WaystationError):
+    """Records handed to ``submit`` could not be delivered; the first reason stands for all."""
+
+    def __init__(self, failed: int, first: WaystationError) -> None:
+        self.failed, self.first, self.code = failed, first, first.code
+        records = "1 record was" if failed == 1 else f"{failed} records were"
+        super().__init__(f"{records} not delivered; first reason: {first}")
+
+
+_CLASSES: dict[ErrorCode, type[WaystationError]] = {
+    cls.code: cls
+    for cls in (
+        ClusterAuthorizationError,
+        CorruptBatchError,
+        InvalidConfigError,
+        InvalidPartitionsError,
+        InvalidRecordError,
+        InvalidReplicationFactorError,
+        InvalidRequestError,
+        InvalidTimestampError,
+        InvalidTopicError,
+        MessageRefusedError,
+        PolicyViolationError,
+        RequestTimedOutError,
+        StorageError,
+        TopicExistsError,
+        UnknownProducerIdError,
+        UnknownTopicError,
+        UnknownTopicIdError,
+        UnsupportedCompressionError,
+        UnsupportedVersionError,
+    )
+}
+
+_SAYINGS: dict[ErrorCode, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
+        "does not exist: check the name, or create it with `waystation topic create`"
+    ),
+    ErrorCode.TOPIC_ALREADY_EXISTS: "exists already: choose another name, or delete it first",
+    ErrorCode.LEADER_NOT_AVAILABLE: "has no leader at the moment: is its broker running?",
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        "refused the batch as too large: send smaller messages, or raise max.message.bytes "
+        "of the topic"
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: (
+        "refused the batch as larger than a segment: send smaller messages, or raise "
+        "segment.bytes of the topic"
+    ),
+    ErrorCode.NOT_ENOUGH_REPLICAS: (
+        "has fewer replicas in sync than min.insync.replicas: start the missing brokers, or "
+        "produce with acks=1"
+    ),
+    ErrorCode.REQUEST_TIMED_OUT: "did not finish in time: the outcome is unknown",
+    ErrorCode.KAFKA_STORAGE_ERROR: "is offline: look at its broker's disk and log",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "may not be used by you: ask its operator",
+    ErrorCode.CORRUPT_MESSAGE: "found the batch corrupt on arrival",
+}
+
+
+def error_of(code: int, subject: str, said: str | None = None) -> WaystationError:
+    """The error to raise for ``code``; ``said`` is the broker's own message, if it sent one."""
+    known = code_of(code)
+    saying = _SAYINGS.get(known, f"failed with {known.name}")
+    sentence = f"{subject}: {said}" if said else f"{subject} {saying}"
+    cls = _CLASSES.get(known)
+    return BrokerError(known, sentence) if cls is None else cls(sentence)
+
+
+def is_retriable(error: WaystationError) -> bool:
+    """Whether the same request may succeed later without anyone changing it."""
+    return error.code in RETRIABLE or isinstance(error, BrokerUnreachableError)
+
+
+def code_of(code: int) -> ErrorCode:
+    """The code by its number; one that is newer than this client is an unknown error."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

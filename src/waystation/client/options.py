@@ -1,0 +1,113 @@
+"""The keywords that ``Producer``, ``Consumer`` and ``Admin`` take, and how they are read.
+
+What each means, its default and its bounds stand in ``settings.py``; here are the names and
+types, for editors and type checkers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypedDict, TypeVar
+
+from waystation.client.settings import (
+    ConnectionSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    checked,
+)
+from waystation.model.errors import InvalidSettingsError
+from waystation.model.settings import unknown_option
+
+__all__ = [
+    "ConnectionOptions",
+    "ConsumerOptions",
+    "ProducerOptions",
+    "connection_settings",
+    "consumer_settings",
+    "producer_settings",
+]
+
+T = TypeVar("T")
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """See ``ConnectionSettings``."""
+
+    client_id: str
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    metadata_timeout_ms: int
+    metadata_max_age_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+
+class ProducerOptions(ConnectionOptions, total=False):
+    """See ``ProducerSettings``; ``acks`` may also be a number, as Kafka writes it."""
+
+    acks: str | int
+    idempotent: bool
+    linger_ms: int
+    batch_bytes: int
+    compression: str
+    compression_level: int | None
+    partitioner: str
+    buffer_bytes: int
+    max_request_bytes: int
+    max_in_flight: int
+    delivery_timeout_ms: int
+
+
+class ConsumerOptions(ConnectionOptions, total=False):
+    """See ``ConsumerSettings``."""
+
+    auto_offset_reset: str
+    isolation: str
+    fetch_max_wait_ms: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_partition_bytes: int
+    prefetch_bytes: int
+    batch_limit_bytes: int
+
+
+def connection_settings(options: ConnectionOptions) -> ConnectionSettings:
+    """For an admin, who has no others."""
+    own, left = _pick(ConnectionSettings, options)
+    _refuse(left, ConnectionSettings)
+    return checked(ConnectionSettings(**own))
+
+
+def producer_settings(options: ProducerOptions) -> tuple[ProducerSettings, ConnectionSettings]:
+    """A producer's own settings and its connections'."""
+    connection, left = _pick(ConnectionSettings, options)
+    own, left = _pick(ProducerSettings, left)
+    _refuse(left, ConnectionSettings, ProducerSettings)
+    own["acks"] = acks = {"-1": "all"}.get(str(own.get("acks", "all")), str(own.get("acks", "all")))
+    if own.setdefault("idempotent", acks == "all") and acks != "all":
+        raise InvalidSettingsError(
+            [f"idempotent needs acks='all', not {acks!r}: leave one of them away"]
+        )
+    return checked(ProducerSettings(**own)), checked(ConnectionSettings(**connection))
+
+
+def consumer_settings(options: ConsumerOptions) -> tuple[ConsumerSettings, ConnectionSettings]:
+    """A consumer's own settings and its connections'."""
+    connection, left = _pick(ConnectionSettings, options)
+    own, left = _pick(ConsumerSettings, left)
+    _refuse(left, ConnectionSettings, ConsumerSettings)
+    return checked(ConsumerSettings(**own)), checked(ConnectionSettings(**connection))
+
+
+def _pick(
+    settings: type[Any], options: Mapping[str, object]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that are fields of ``settings``, and the rest."""
+    names = {field.name for field in fields(settings)}
+    own = {name: value for name, value in options.items() if name in names}
+    return own, {name: value for name, value in options.items() if name not in names}
+
+
+def _refuse(left: Mapping[str, object], *known: type[Any]) -> None:
+    names = [field.name for settings in known for field in fields(settings)]
+    if left:
+        raise InvalidSettingsError(unknown_option(name, names) for name in left)

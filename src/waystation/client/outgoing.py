@@ -1,0 +1,151 @@
+"""Records on their way out: the batch that gathers them, and what their senders are told."""
+
+import asyncio
+from typing import NamedTuple
+
+from waystation.client.delivery import Identity, Lane
+from waystation.model.errors import WaystationError
+from waystation.model.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, TopicPartition
+from waystation.model.offsets import Millis, Offset
+from waystation.records.batch import BatchBuilder, records_of
+
+__all__ = ["Delivered", "OutgoingBatch", "OutgoingLane", "RecordMetadata"]
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went; with acks=0 nobody says, and the offset is -1."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp: Millis
+
+
+Delivered = asyncio.Future[RecordMetadata]
+
+
+class OutgoingBatch:
+    """Records for one partition, and a future for each of them.
+
+    ``due`` says that it need not wait for more records; ``charged_bytes`` is what it takes of
+    the producer's buffer.
+    """
+
+    __slots__ = (
+        "_encoded",
+        "attempts",
+        "builder",
+        "charged_bytes",
+        "deadline",
+        "done",
+        "due",
+        "futures",
+        "identity",
+        "lane",
+        "led",
+        "order",
+        "retry_at",
+        "sequence",
+        "timestamps",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        lane: "OutgoingLane",
+        order: tuple[int, ...],
+        builder: BatchBuilder,
+        deadline: float,
+    ) -> None:
+        self.lane, self.order, self.builder, self.deadline = lane, order, builder, deadline
+        self.futures: list[Delivered] = []
+        self.timestamps: list[Millis] = []
+        self.charged_bytes = 0
+        self.attempts = 0
+        self.due = False
+        self.done: asyncio.Future[None] | None = None
+        self.identity: Identity | None = None
+        self.sequence = -1
+        self.retry_at = 0.0
+        self.waiting = False
+        self.led = False
+        self._encoded: bytes | None = None
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return len(self.futures)
+
+    def encode(self) -> bytes:
+        """The bytes under the number it was given; made anew only if that changed."""
+        producer, epoch = self.identity or (NO_PRODUCER, NO_PRODUCER_EPOCH)
+        builder = self.builder
+        numbered = (producer, epoch, self.sequence)
+        if self._encoded is None or numbered != (
+            builder.producer_id,
+            builder.producer_epoch,
+            builder.base_sequence,
+        ):
+            builder.producer_id, builder.producer_epoch, builder.base_sequence = numbered
+            self._encoded = builder.build()
+        return self._encoded
+
+    def halves(self, builders: tuple[BatchBuilder, BatchBuilder]) -> list["OutgoingBatch"]:
+        """The same records in two batches that stand where this one stood."""
+        records = records_of(self.builder.build())
+        middle = len(records) // 2
+        parts = []
+        for half, (start, stop) in enumerate(((0, middle), (middle, len(records)))):
+            part = OutgoingBatch(self.lane, (*self.order, half), builders[half], self.deadline)
+            for record in records[start:stop]:
+                part.builder.append(
+                    record.key, record.value, record.headers, timestamp=record.timestamp
+                )
+            part.futures, part.timestamps = self.futures[start:stop], self.timestamps[start:stop]
+            part.charged_bytes = self.charged_bytes * (stop - start) // len(records)
+            parts.append(part)
+        parts[-1].done = self.done
+        return parts
+
+    def succeed(self, base_offset: int, append_time: int) -> None:
+        """Tell each sender where its record is; -1 for what the broker did not say.
+
+        HOT: once per record produced (benchmarks/client/producer.py).
+        """
+        topic, partition = self.lane.partition
+        step = 1 if base_offset >= 0 else 0
+        offset = base_offset
+        for future, timestamp in zip(self.futures, self.timestamps, strict=True):
+            if not future.done():
+                told = (topic, partition, offset, append_time if append_time >= 0 else timestamp)
+                future.set_result(RecordMetadata._make(told))
+            offset += step
+        self._finish()
+
+    def fail(self, error: WaystationError) -> None:
+        """Tell each sender why not.  The error counts as seen: ``flush`` reports it too."""
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+
+class OutgoingLane(Lane[OutgoingBatch]):
+    """A lane whose last batch may still be open for more records."""
+
+    __slots__ = ("open",)
+
+    def __init__(self, partition: TopicPartition, limit: int) -> None:
+        super().__init__(partition, limit)
+        self.open: OutgoingBatch | None = None
+
+    def close_batch(self) -> None:
+        """Let the open batch take no more records."""
+        if self.open is not None:
+            self.queued.append(self.open)
+            self.open = None

@@ -1,0 +1,243 @@
+"""The producer: ``send`` waits for the broker's word, ``submit`` gives a future instead.
+
+Order and identity are kept in ``delivery.py``, batches in ``accumulator.py``; the requests
+are made in ``sender.py``.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from random import Random
+from types import TracebackType
+from typing import Self, Unpack
+
+from waystation.client.accumulator import Accumulator, Headers
+from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
+from waystation.client.errors import BufferFullError, ClosedError, DeliveryError
+from waystation.client.options import ProducerOptions, producer_settings
+from waystation.client.outgoing import Delivered, OutgoingBatch, RecordMetadata
+from waystation.client.router import Router
+from waystation.client.sender import Sender
+from waystation.client.transport import Connect, connect_tcp
+from waystation.model.errors import WaystationError
+from waystation.model.offsets import Millis
+from waystation.runtime.clock import Clock, SystemClock
+
+__all__ = ["Producer"]
+
+Payload = bytes | str | None
+HeadersLike = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
+
+_FULL_PART = 0.75
+
+
+class Producer:
+    """Sends records; use it as ``async with Producer(...) as producer``.
+
+    Options are keywords, documented in ``settings.py``.  Text is sent as UTF-8; a value of
+    ``None`` is a tombstone.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str = DEFAULT_BOOTSTRAP,
+        *,
+        connect: Connect = connect_tcp,
+        clock: Clock | None = None,
+        chance: Random | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self.settings, connection = producer_settings(options)
+        self._clock = clock or SystemClock()
+        self._router = Router(
+            bootstrap, connection, connect=connect, chance=chance, create_topics=True
+        )
+        # Without numbers a retried batch could pass the one behind it: then one at a time.
+        pipelined = self.settings.idempotent or self.settings.acks == "0"
+        self._accumulator = Accumulator(
+            self.settings,
+            self._clock,
+            self._router.chance,
+            lane_limit=self.settings.max_in_flight if pipelined else 1,
+            opened=self._batch_opened,
+            filled=lambda lane: self._sender_now().mark(lane),
+        )
+        self._sender: Sender | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Reach the cluster; ``async with`` does this."""
+        if self._sender is None:
+            self._loop = asyncio.get_running_loop()
+            await self._router.start()
+            sender = Sender(self._router, self._accumulator, self.settings, self._clock)
+            try:
+                await sender.start()
+            except BaseException:
+                await self._router.close()
+                raise
+            self._sender = sender
+        return self
+
+    async def close(self) -> None:
+        """Deliver what was submitted, then end; raises ``DeliveryError`` as ``flush`` does."""
+        try:
+            if self._sender is not None:
+                await self.flush()
+        finally:
+            await self._end()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close.  An error that is on its way out is not hidden behind one of delivery."""
+        if error is None:
+            await self.close()
+        elif isinstance(error, Exception):
+            with suppress(WaystationError):
+                await self.close()
+        else:
+            await self._end()
+
+    # --- records ----------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Payload = None,
+        *,
+        key: Payload = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait until the broker has it, as ``acks`` asks.
+
+        Waits for room in the buffer first.  Cancelling does not call the record back.
+        """
+        while True:
+            try:
+                delivered = self.submit(
+                    topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+                )
+                break
+            except BufferFullError:
+                await self._accumulator.room()
+        try:
+            return await delivered
+        except WaystationError:
+            self._accumulator.failures -= 1  # told here, so not by flush
+            raise
+
+    def submit(
+        self,
+        topic: str,
+        value: Payload = None,
+        *,
+        key: Payload = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Delivered:
+        """Hand one record over without waiting; the future holds where it went.
+
+        Raises ``BufferFullError`` where ``send`` would wait: await ``drain()`` now and then.
+        Whoever drops the future learns of a failure from ``flush``.
+
+        HOT: once per record produced (benchmarks/client/producer.py).
+        """
+        sender, accumulator, loop = self._sender, self._accumulator, self._loop
+        if sender is None or loop is None:
+            raise _not_open()
+        if type(value) is not bytes:
+            value = _payload(value)
+        if key is not None and type(key) is not bytes:
+            key = _payload(key)
+        listed = _headers(headers) if headers else ()
+        charged_bytes = accumulator.charge(topic, key, value, listed)
+        route = accumulator.routes.get(topic)
+        if route is None:
+            route = accumulator.route(topic)
+            sender.discover(topic)
+        when = self._clock.now() if timestamp is None else Millis(timestamp)
+        delivered: Delivered = loop.create_future()
+        accumulator.add(route, partition, key, value, listed, when, charged_bytes, delivered)
+        return delivered
+
+    async def drain(self) -> None:
+        """Give the sender a turn, and wait while the buffer is nearly full."""
+        if self._accumulator.buffered_bytes < self.settings.buffer_bytes * _FULL_PART:
+            await asyncio.sleep(0)
+        else:
+            await self._accumulator.room()
+
+    async def flush(self) -> None:
+        """Send now what waits, and return when everything submitted so far has its answer.
+
+        Raises ``DeliveryError`` if any record that was submitted since the last flush failed.
+        """
+        if self._sender is None:
+            raise _not_open()
+        await self._route_parked()
+        waiting = []
+        for batch in list(self._accumulator.batches):
+            if batch.done is None:
+                batch.done = asyncio.get_running_loop().create_future()
+            waiting.append(batch.done)
+            self._sender.hurry(batch)
+        if waiting:
+            await asyncio.wait(waiting)
+        failures, first = self._accumulator.take_failures()
+        if failures > 0 and first is not None:
+            raise DeliveryError(failures, first)
+
+    async def partitions_of(self, topic: str) -> int:
+        """How many partitions ``topic`` has; it is created if the broker does that."""
+        return len((await self._router.topic(topic)).partitions)
+
+    # --- behind the scenes ------------------------------------------------------------------
+
+    async def _route_parked(self) -> None:
+        for route in list(self._accumulator.routes.values()):
+            if route.parked:
+                await asyncio.wait([route.settled])
+
+    def _batch_opened(self, batch: OutgoingBatch) -> None:
+        self._sender_now().opened(batch)
+
+    def _sender_now(self) -> Sender:
+        assert self._sender is not None, "a batch before the producer was started"
+        return self._sender
+
+    async def _end(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            await sender.close()
+        await self._router.close()
+        closed = ClosedError("the producer was closed before the record was delivered")
+        self._accumulator.abandon(closed)
+
+
+def _payload(text: object) -> bytes | None:
+    if text is None or type(text) is bytes:
+        return text
+    if isinstance(text, str):
+        return text.encode()
+    raise TypeError(f"keys and values are bytes, str or None, not {type(text).__name__}")
+
+
+def _headers(headers: HeadersLike) -> Headers:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple((name, _payload(content)) for name, content in pairs)
+
+
+def _not_open() -> ClosedError:
+    return ClosedError("the producer is not open: use `async with`, or await start()")

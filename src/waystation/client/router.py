@@ -1,0 +1,322 @@
+"""The routing layer: which broker to ask, and a connection to it.
+
+A router keeps one image of the cluster (``metadata.py``) and one connection per broker.  It
+asks for a new image when someone says the old one is wrong, when it is too old, and never
+more often than the back-off allows, however many callers want one.
+
+A router that once reached the cluster keeps trying: a lost broker costs its callers time,
+not the router.  Only ``start`` gives up at once, so that a wrong address is told at once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from errno import ECONNREFUSED
+from random import Random
+from typing import TypeVar
+
+from waystation.client.backoff import Backoff
+from waystation.client.bootstrap import Address, parse_bootstrap
+from waystation.client.connection import Connection
+from waystation.client.errors import (
+    BrokerUnreachableError,
+    ClosedError,
+    ConnectionLostError,
+    error_of,
+    is_retriable,
+)
+from waystation.client.metadata import ClusterView, TopicView
+from waystation.client.settings import ConnectionSettings
+from waystation.client.transport import Connect, connect_tcp
+from waystation.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from waystation.model.errors import ErrorCode, RequestTimedOutError, WaystationError
+from waystation.model.ids import NodeId, TopicPartition
+from waystation.wire.message import Message
+
+__all__ = ["Router"]
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+
+class Router:
+    """Connections and the image of the cluster; one per producer, consumer or admin."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        settings: ConnectionSettings,
+        *,
+        connect: Connect = connect_tcp,
+        chance: Random | None = None,
+        create_topics: bool = False,
+    ) -> None:
+        self.view = ClusterView()
+        self.settings = settings
+        self.chance = chance or Random()
+        self.backoff = Backoff(
+            settings.retry_backoff_ms, settings.retry_backoff_max_ms, self.chance
+        )
+        self.on_change: list[Callable[[], None]] = []
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._connect = connect
+        self._create_topics = create_topics
+        self._followed: dict[str, None] = {}
+        self._connections: dict[Address, Connection] = {}
+        self._opening: dict[Address, asyncio.Task[Connection]] = {}
+        self._failures: dict[Address, int] = {}
+        self._wanted = asyncio.Event()
+        self._next: asyncio.Future[None] | None = None
+        self._refresher: asyncio.Task[None] | None = None
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Reach the cluster once; ``BrokerUnreachableError`` says why for each address."""
+        if self._refresher is None:
+            await self._load()
+            self._refresher = asyncio.create_task(self._keep_fresh(), name="client-metadata")
+
+    async def close(self) -> None:
+        """Close every connection; whoever waits is told."""
+        tasks = [*self._opening.values(), *([self._refresher] if self._refresher else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in self._connections.values():
+            connection.close()
+        if self._next is not None and not self._next.done():
+            self._next.set_exception(ClosedError("the client was closed"))
+            self._next.exception()
+
+    # --- the image --------------------------------------------------------------------------
+
+    def follow(self, topic: str) -> None:
+        """Keep ``topic`` in the image from the next refresh on."""
+        if topic not in self._followed:
+            self._followed[topic] = None
+            self.want_refresh()
+
+    def unfollow(self, topic: str) -> None:
+        """Stop asking about ``topic``."""
+        self._followed.pop(topic, None)
+
+    def want_refresh(self) -> None:
+        """Say that the image is out of date; returns at once."""
+        self._wanted.set()
+
+    async def refresh(self) -> None:
+        """Wait for an image that was asked for after this call began."""
+        if self._refresher is None or self._refresher.done():
+            raise ClosedError("the client is not started: use `async with`, or await start()")
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        self._wanted.set()
+        await asyncio.shield(self._next)
+
+    async def topic(self, name: str) -> TopicView:
+        """The topic once it exists and has partitions; raises what stood in the way at the end.
+
+        A topic that does not exist may be on its way, so the wait is ``metadata_timeout_ms``.
+        """
+        self.follow(name)
+        trouble: WaystationError | None = None
+        try:
+            async with asyncio.timeout(self.settings.metadata_timeout_ms / 1_000):
+                while not (found := self.view.topics.get(name)) or not found.partitions:
+                    if refused := self.view.refused.get(name):
+                        trouble = _retriable_or_raise(error_of(refused, f"topic {name}"))
+                    try:
+                        await self.refresh()
+                    except WaystationError as error:
+                        trouble = _retriable_or_raise(error)
+        except TimeoutError:
+            self.unfollow(name)
+            raise trouble or RequestTimedOutError(f"no broker told about topic {name}") from None
+        except WaystationError:
+            self.unfollow(name)
+            raise
+        return found
+
+    # --- asking -----------------------------------------------------------------------------
+
+    def connected(self, node: NodeId) -> Connection | None:
+        """The connection to ``node`` if there is one now."""
+        broker = self.view.brokers.get(node)
+        return None if broker is None else self._live(broker.address)
+
+    async def to_node(self, node: NodeId) -> Connection:
+        """A connection to ``node``; after a failure the next attempt waits for the back-off."""
+        broker = self.view.brokers.get(node)
+        if broker is None:
+            self.want_refresh()
+            raise ConnectionLostError(f"node {node} is not in the cluster, as far as is known")
+        address = broker.address
+        if (found := self._live(address)) is not None:
+            return found
+        failures = self._failures.get(address, 0)
+        if failures and address not in self._opening:
+            await asyncio.sleep(self.backoff.delay_s(failures))
+        try:
+            return await self._reach(address)
+        except WaystationError:
+            self.want_refresh()
+            raise
+
+    async def to_any(self) -> Connection:
+        """Any broker: an open connection if there is one, else the first that answers."""
+        live = [one for one in self._connections.values() if not one.closed]
+        if live:
+            return min(live, key=lambda one: one.in_flight)
+        known = [broker.address for broker in self.view.brokers.values()]
+        self.chance.shuffle(known)
+        causes: dict[str, str] = {}
+        for address in dict.fromkeys([*known, *self._bootstrap]):
+            try:
+                return await self._reach(address)
+            except WaystationError as error:
+                causes[str(address)] = str(error)
+        raise BrokerUnreachableError(causes)
+
+    async def to_controller(self) -> Connection:
+        """The controller; any broker, while none is known."""
+        if self.view.controller in self.view.brokers:
+            return await self.to_node(self.view.controller)
+        return await self.to_any()
+
+    async def to_leader(self, partition: TopicPartition) -> Connection:
+        """The leader of ``partition``; a retriable error while it has none."""
+        topic = await self.topic(partition.topic)
+        if not 0 <= partition.partition < len(topic.partitions):
+            raise error_of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {partition.topic} has {len(topic.partitions)} partitions; "
+                f"partition {partition.partition}",
+            )
+        leader = self.view.leader(partition)
+        if leader is None:
+            self.want_refresh()
+            raise error_of(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
+        return await self.to_node(leader)
+
+    async def ask(self, to: Awaitable[Connection], message: Message, expect: type[R]) -> R:
+        """Ask whoever ``to`` yields: ``await router.ask(router.to_any(), ...)``."""
+        connection = await to
+        return await connection.ask(message, expect, self.settings.request_timeout_ms / 1_000)
+
+    async def retrying(self, attempt: Callable[[], Awaitable[T]], within_ms: int) -> T:
+        """Repeat ``attempt`` while it fails retriably, for ``within_ms`` at most.
+
+        Only for what may be done twice.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_ms / 1_000
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except WaystationError as error:
+                failures += 1
+                wait_s = self.backoff.delay_s(failures)
+                if not is_retriable(error) or loop.time() + wait_s > deadline:
+                    raise
+            self.want_refresh()
+            await asyncio.sleep(wait_s)
+
+    # --- behind the scenes ------------------------------------------------------------------
+
+    def _live(self, address: Address) -> Connection | None:
+        connection = self._connections.get(address)
+        return None if connection is None or connection.closed else connection
+
+    async def _reach(self, address: Address) -> Connection:
+        if (found := self._live(address)) is not None:
+            return found
+        task = self._opening.get(address)
+        if task is None:
+            task = asyncio.create_task(self._open(address), name=f"client-connect {address}")
+            self._opening[address] = task
+            task.add_done_callback(lambda _: self._opening.pop(address, None))
+        try:
+            return await asyncio.shield(task)
+        except OSError as error:
+            raise ConnectionLostError(_reason(error)) from error
+
+    async def _open(self, address: Address) -> Connection:
+        self._failures[address] = self._failures.get(address, 0) + 1
+        timeout_s = self.settings.connect_timeout_ms / 1_000
+        connection = await Connection.open(
+            address, self._connect, self.settings.client_id, timeout_s
+        )
+        del self._failures[address]
+        self._connections[address] = connection
+        return connection
+
+    async def _keep_fresh(self) -> None:
+        """Refresh when wanted or too old; the waits between are the only back-off needed."""
+        failures = 1
+        while True:
+            await self._wanted_or_old()
+            self._wanted.clear()
+            waiting, self._next = self._next, None
+            try:
+                await self._load()
+                failures = 1
+            except WaystationError as error:
+                failures += 1
+                _settle(waiting, error)
+                self._wanted.set()
+            else:
+                _settle(waiting, None)
+            await asyncio.sleep(self.backoff.delay_s(failures))
+
+    async def _wanted_or_old(self) -> None:
+        try:
+            async with asyncio.timeout(self.settings.metadata_max_age_ms / 1_000):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+
+    async def _load(self) -> None:
+        names = list(self._followed)
+        response = await self.ask(self.to_any(), self._question(names), MetadataResponse)
+        if response.error_code:
+            raise error_of(response.error_code, "the cluster's metadata")
+        self.view = self.view.after(response).only(self._followed)
+        self._drop_strangers()
+        for told in self.on_change:
+            told()
+
+    def _question(self, names: Iterable[str]) -> MetadataRequest:
+        return MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=self._create_topics,
+        )
+
+    def _drop_strangers(self) -> None:
+        """Close idle connections to addresses that no broker has (any more)."""
+        known = {broker.address for broker in self.view.brokers.values()}
+        for address, connection in list(self._connections.items()):
+            if connection.closed or (address not in known and not connection.in_flight):
+                connection.close()
+                del self._connections[address]
+
+
+def _settle(waiting: asyncio.Future[None] | None, error: WaystationError | None) -> None:
+    if waiting is None or waiting.done():
+        return
+    if error is None:
+        waiting.set_result(None)
+    else:
+        waiting.set_exception(error)
+        waiting.exception()
+
+
+def _retriable_or_raise(error: WaystationError) -> WaystationError:
+    if not is_retriable(error):
+        raise error
+    return error
+
+
+def _reason(error: OSError) -> str:
+    refused = isinstance(error, ConnectionRefusedError) or f"[Errno {ECONNREFUSED}]" in str(error)
+    return "connection refused" if refused else error.strerror or str(error)

@@ -1,0 +1,358 @@
+"""Moves batches from the accumulator to the brokers and tells the lanes what became of them.
+
+Everything happens in callbacks on the loop: a lane is marked when it may have something to
+send, and once per turn of the loop the marked lanes are gathered into one request per broker.
+Nothing is awaited between asking a lane for a batch and writing it to the connection, so the
+order that a lane decides is the order on the wire.
+
+What waits for a connection, an identity or a leader is marked again when that arrives.
+"""
+
+import asyncio
+from collections import defaultdict
+from functools import partial
+
+from waystation.client.accumulator import Accumulator
+from waystation.client.connection import Connection
+from waystation.client.delivery import Identity, Verdict
+from waystation.client.errors import BrokerError, MessageRefusedError, error_of, is_retriable
+from waystation.client.outgoing import OutgoingBatch, OutgoingLane
+from waystation.client.produce import answers_in, produce_request
+from waystation.client.router import Router
+from waystation.client.settings import ProducerSettings
+from waystation.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from waystation.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from waystation.model.errors import (
+    ErrorCode,
+    MessageTooLargeError,
+    RequestTimedOutError,
+    WaystationError,
+)
+from waystation.model.ids import NodeId, ProducerEpoch, ProducerId
+from waystation.runtime.clock import Clock
+from waystation.runtime.tasks import Tasks
+
+__all__ = ["Sender"]
+
+_ACCEPTED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+_START_OVER = (ErrorCode.UNKNOWN_PRODUCER_ID,)
+
+
+class Sender:
+    """Drains one accumulator through one router."""
+
+    def __init__(
+        self, router: Router, accumulator: Accumulator, settings: ProducerSettings, clock: Clock
+    ) -> None:
+        self._router, self._accumulator = router, accumulator
+        self._settings, self._clock = settings, clock
+        self._tasks = Tasks()
+        self._loop = asyncio.get_running_loop()
+        self._marked: dict[OutgoingLane, None] = {}
+        self._scheduled = False
+        self._requests: defaultdict[NodeId, int] = defaultdict(int)
+        self._leaderless: dict[OutgoingLane, None] = {}
+        self._unreached: dict[NodeId, dict[OutgoingLane, None]] = {}
+        self._behind: defaultdict[NodeId, dict[OutgoingLane, None]] = defaultdict(dict)
+        self._identity: Identity | None = None
+        self._unidentified: dict[OutgoingLane, None] = {}
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Get an identity if one is needed, and begin to watch deadlines."""
+        if self._settings.idempotent:
+            self._identity = await self._new_identity()
+        self._router.on_change.append(self._cluster_changed)
+        self._tasks.spawn(self._watch_deadlines(), "producer-deadlines")
+
+    async def close(self) -> None:
+        """Stop; batches that are left stay undelivered."""
+        self._router.on_change.clear()
+        await self._tasks.aclose()
+
+    # --- marking ----------------------------------------------------------------------------
+
+    def mark(self, lane: OutgoingLane) -> None:
+        """Look at ``lane`` in the next turn of the loop."""
+        self._marked[lane] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._drain)
+
+    def opened(self, batch: OutgoingBatch) -> None:
+        """Begin the time that ``batch`` may linger."""
+        if self._settings.linger_ms:
+            self._loop.call_later(self._settings.linger_ms / 1_000, self.hurry, batch)
+        else:
+            self.hurry(batch)
+
+    def hurry(self, batch: OutgoingBatch) -> None:
+        """Let ``batch`` wait for no more records."""
+        batch.due = True
+        self.mark(batch.lane)
+
+    def discover(self, topic: str) -> None:
+        """Find out about a topic that records are parked for."""
+        self._tasks.spawn(self._discover(topic), f"producer-discover {topic}")
+
+    # --- draining ---------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        self._scheduled = False
+        marked, self._marked = self._marked, {}
+        by_node: dict[NodeId, list[OutgoingLane]] = {}
+        for lane in marked:
+            leader = self._router.view.leader(lane.partition)
+            if leader is None:
+                self._leaderless[lane] = None
+                self._router.want_refresh()
+            else:
+                by_node.setdefault(leader, []).append(lane)
+        for node, lanes in by_node.items():
+            self._drain_to(node, lanes)
+
+    def _drain_to(self, node: NodeId, lanes: list[OutgoingLane]) -> None:
+        while self._requests[node] < self._settings.max_in_flight:
+            connection = self._writable(node)
+            if connection is None:
+                self._await(node, lanes)
+                return
+            batches, lanes = self._gather(lanes)
+            if not batches:
+                return
+            self._send(connection, node, batches)
+        # These may have more to send: they are looked at again after the next answer.
+        self._behind[node].update(dict.fromkeys(lanes))
+
+    def _writable(self, node: NodeId) -> Connection | None:
+        connection = self._router.connected(node)
+        return None if connection is None or connection.congested else connection
+
+    def _gather(self, lanes: list[OutgoingLane]) -> tuple[list[OutgoingBatch], list[OutgoingLane]]:
+        """Batches for one request, at most one per lane, and the lanes that may have more."""
+        now = self._clock.monotonic()
+        batches: list[OutgoingBatch] = []
+        served, later, size = [], [], 0
+        for lane in lanes:
+            self._accumulator.close_if_due(lane)
+            batch = lane.ready(now)
+            if batch is None or not self._is_identified(lane, batch):
+                continue
+            size += batch.builder.size_bytes
+            if batches and size > self._settings.max_request_bytes:
+                later.append(lane)
+                continue
+            lane.sent(batch)
+            batches.append(batch)
+            served.append(lane)
+        return batches, later + served
+
+    def _is_identified(self, lane: OutgoingLane, batch: OutgoingBatch) -> bool:
+        if not self._settings.idempotent or batch.waiting or not lane.needs_identity():
+            return True
+        if self._identity is not None and lane.accepts(self._identity):
+            lane.identify(self._identity)
+            return True
+        if not self._unidentified:
+            self._tasks.spawn(self._identify(), "producer-identity")
+        self._unidentified[lane] = None
+        return False
+
+    def _send(self, connection: Connection, node: NodeId, batches: list[OutgoingBatch]) -> None:
+        for batch in batches:
+            batch.attempts += 1
+        acks = -1 if self._settings.acks == "all" else int(self._settings.acks)
+        timeout_ms = self._router.settings.request_timeout_ms
+        request, version = produce_request(batches, self._router.view, acks, timeout_ms, connection)
+        if acks == 0:
+            connection.tell(request, version)
+            for batch in batches:
+                self._acknowledge(batch, -1, -1)
+            return
+        self._requests[node] += 1
+        answer = connection.start(request, ProduceResponse, timeout_ms / 1_000, version)
+        answer.add_done_callback(partial(self._answered, node, request, batches))
+
+    # --- answers ----------------------------------------------------------------------------
+
+    def _answered(
+        self,
+        node: NodeId,
+        request: ProduceRequest,
+        batches: list[OutgoingBatch],
+        answer: asyncio.Future[ProduceResponse],
+    ) -> None:
+        self._requests[node] -= 1
+        error = answer.exception()
+        if error is None:
+            for batch, told in answers_in(answer.result(), request, batches):
+                self._settle(batch, told)
+        else:
+            assert isinstance(error, WaystationError), f"{error!r} came out of a connection"
+            self._router.want_refresh()
+            for batch in batches:
+                self._try_again(batch, error)
+        for lane in self._behind.pop(node, ()):
+            self.mark(lane)
+
+    def _settle(self, batch: OutgoingBatch, told: PartitionProduceResponse | None) -> None:
+        """Act on the broker's word about one batch."""
+        subject = f"partition {batch.lane.partition}"
+        if told is None:
+            error = error_of(ErrorCode.UNKNOWN_SERVER_ERROR, subject, "missing from the answer")
+            self._give_up(batch, error)
+        elif told.error_code in _ACCEPTED:
+            self._acknowledge(batch, told.base_offset, told.log_append_time_ms)
+        elif told.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._out_of_order(batch)
+        elif told.error_code in _START_OVER:
+            batch.lane.replace(batch, [batch])
+            self.mark(batch.lane)
+        else:
+            error = error_of(told.error_code, subject, _told_why(told))
+            if isinstance(error, MessageTooLargeError) and batch.count > 1:
+                batch.lane.replace(batch, self._accumulator.halved(batch))
+                self.mark(batch.lane)
+            elif is_retriable(error):
+                self._router.want_refresh()
+                self._try_again(batch, error)
+            else:
+                self._give_up(batch, _with_size(error, batch))
+
+    def _acknowledge(self, batch: OutgoingBatch, base_offset: int, append_time: int) -> None:
+        batch.lane.acknowledged(batch)
+        self._accumulator.acknowledged(batch, base_offset, append_time)
+        self.mark(batch.lane)
+
+    def _try_again(self, batch: OutgoingBatch, error: WaystationError) -> None:
+        """Send the batch again after the back-off, unless its time is over by then."""
+        retry_at = self._clock.monotonic() + self._router.backoff.delay_s(batch.attempts)
+        if retry_at > batch.deadline:
+            self._give_up(batch, error)
+            return
+        batch.lane.failed(batch, retry_at)
+        self._mark_at(retry_at, batch.lane)
+
+    def _out_of_order(self, batch: OutgoingBatch) -> None:
+        retry_at = self._clock.monotonic() + self._router.backoff.delay_s(batch.attempts)
+        if batch.lane.out_of_order(batch, retry_at) is Verdict.LOST:
+            error = BrokerError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"partition {batch.lane.partition} does not have the records that came before "
+                "these, although they were acknowledged: the broker has lost data",
+            )
+            self._accumulator.gave_up(batch, error)
+        self._mark_at(retry_at, batch.lane)
+
+    def _give_up(self, batch: OutgoingBatch, error: WaystationError) -> None:
+        batch.lane.gave_up(batch)
+        self._accumulator.gave_up(batch, error)
+        self.mark(batch.lane)
+
+    def _mark_at(self, when: float, lane: OutgoingLane) -> None:
+        self._loop.call_later(max(0.0, when - self._clock.monotonic()), self.mark, lane)
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    def _await(self, node: NodeId, lanes: list[OutgoingLane]) -> None:
+        """Hold ``lanes`` until ``node`` can be written to."""
+        held = self._unreached.get(node)
+        if held is None:
+            held = self._unreached[node] = {}
+            self._tasks.spawn(self._reach(node), f"producer-reach {node}")
+        held.update(dict.fromkeys(lanes))
+
+    async def _reach(self, node: NodeId) -> None:
+        try:
+            connection = await self._router.to_node(node)
+            await connection.drained()
+        except WaystationError:
+            pass  # marking the lanes tries again, by then perhaps with another leader
+        for lane in self._unreached.pop(node):
+            self.mark(lane)
+
+    def _cluster_changed(self) -> None:
+        for topic in list(self._accumulator.routes):
+            view = self._router.view.topics.get(topic)
+            if view is not None and view.partitions:
+                self._accumulator.learn(view)
+        lanes, self._leaderless = self._leaderless, {}
+        for lane in lanes:
+            self.mark(lane)
+
+    async def _discover(self, topic: str) -> None:
+        """Have the router follow the topic; ``_cluster_changed`` learns of its partitions."""
+        try:
+            self._accumulator.learn(await self._router.topic(topic))
+        except WaystationError as error:
+            self._accumulator.refuse(topic, error)
+
+    async def _identify(self) -> None:
+        try:
+            self._identity = await self._new_identity()
+        except WaystationError as error:
+            self._fail_unidentified(error)
+            return
+        lanes, self._unidentified = self._unidentified, {}
+        for lane in lanes:
+            self.mark(lane)
+
+    def _fail_unidentified(self, error: WaystationError) -> None:
+        lanes, self._unidentified = self._unidentified, {}
+        for lane in lanes:
+            for batch in list(lane.queued):
+                self._give_up(batch, error)
+
+    async def _new_identity(self) -> Identity:
+        within_ms = self._router.settings.request_timeout_ms
+        return await self._router.retrying(self._ask_for_identity, within_ms)
+
+    async def _ask_for_identity(self) -> Identity:
+        request = InitProducerIdRequest(transaction_timeout_ms=0x7FFFFFFF)
+        told = await self._router.ask(self._router.to_any(), request, InitProducerIdResponse)
+        if told.error_code:
+            raise error_of(told.error_code, "the request for a producer id")
+        return Identity(ProducerId(told.producer_id), ProducerEpoch(told.producer_epoch))
+
+    async def _watch_deadlines(self) -> None:
+        """Give up what waited too long; a batch that is under way is waited for."""
+        pause_s = min(1.0, max(0.02, self._settings.delivery_timeout_ms / 10_000))
+        while True:
+            await asyncio.sleep(pause_s)
+            now = self._clock.monotonic()
+            for batch in list(self._accumulator.batches):
+                if batch.deadline <= now:
+                    self._expire(batch)
+
+    def _expire(self, batch: OutgoingBatch) -> None:
+        lane = batch.lane
+        if lane.open is batch:
+            lane.close_batch()
+        if batch in lane.under_way and not batch.waiting:
+            return
+        self._give_up(
+            batch,
+            RequestTimedOutError(
+                f"partition {lane.partition} took no record within "
+                f"{self._settings.delivery_timeout_ms} ms (delivery_timeout_ms)"
+            ),
+        )
+
+
+def _told_why(told: PartitionProduceResponse) -> str | None:
+    """The broker's message, with the first record that it objects to."""
+    for record in told.record_errors:
+        if record.batch_index_error_message:
+            return f"record {record.batch_index}: {record.batch_index_error_message}"
+    return told.error_message
+
+
+def _with_size(error: WaystationError, batch: OutgoingBatch) -> WaystationError:
+    if isinstance(error, MessageTooLargeError):
+        return MessageRefusedError(str(error), batch.builder.size_bytes)
+    return error
