@@ -8,6 +8,10 @@ leave, and tells what became of each.  Promises, as long as the broker keeps its
    under the number it had, until the broker shows that it is not in the log;
 3. a batch that was given up leaves no gap that the broker would refuse the next one for.
 
+Under a new identity only one batch is under way until it is acknowledged: a broker that knows
+nothing of a producer takes any number as its first, and so would not notice that the batch
+before is missing.
+
 The third needs care.  When a batch is given up, those under way behind it are answered with
 OUT_OF_ORDER_SEQUENCE_NUMBER, or were accepted before the gap was noticed; either way the
 broker tells.  Only when the last of them has been answered does the lane go on, under a
@@ -77,7 +81,16 @@ class Lane(Generic[B]):
     to be sent again.
     """
 
-    __slots__ = ("_broken", "_identity", "_next", "limit", "partition", "queued", "under_way")
+    __slots__ = (
+        "_broken",
+        "_identity",
+        "_next",
+        "_proven",
+        "limit",
+        "partition",
+        "queued",
+        "under_way",
+    )
 
     def __init__(self, partition: TopicPartition, limit: int) -> None:
         self.partition = partition
@@ -87,6 +100,7 @@ class Lane(Generic[B]):
         self._identity: Identity | None = None
         self._next = 0
         self._broken = False
+        self._proven = False
 
     # --- deciding ---------------------------------------------------------------------------
 
@@ -109,7 +123,8 @@ class Lane(Generic[B]):
         """Whether a batch that was never sent could leave, as far as the others go."""
         if self._broken:
             return not self.under_way
-        return len(self.under_way) < self.limit and not any(b.waiting for b in self.under_way)
+        limit = self.limit if self._proven or self._identity is None else 1
+        return len(self.under_way) < limit and not any(b.waiting for b in self.under_way)
 
     def needs_identity(self) -> bool:
         """Whether the next new batch would be the first under an identity yet to be asked for."""
@@ -126,7 +141,8 @@ class Lane(Generic[B]):
     def identify(self, identity: Identity) -> None:
         """Number batches under ``identity`` from zero; nothing may be under way."""
         assert not self.under_way, f"{len(self.under_way)} batches are under way"
-        self._identity, self._next, self._broken = identity, 0, False
+        self._identity, self._next = identity, 0
+        self._broken = self._proven = False
 
     def sent(self, batch: B) -> None:
         """``batch``, which ``ready`` returned, is on its way."""
@@ -142,6 +158,7 @@ class Lane(Generic[B]):
     def acknowledged(self, batch: B) -> None:
         """The broker has it."""
         self.under_way.remove(batch)
+        self._proven = True
 
     def failed(self, batch: B, retry_at: float) -> None:
         """Its fate is unknown, or the broker could not take it now: send it again."""
