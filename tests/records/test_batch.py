@@ -12,7 +12,6 @@ from tests.support.soak import count
 from waystation.model.errors import (
     CorruptBatchError,
     InvalidRecordError,
-    InvalidTimestampError,
     MessageTooLargeError,
     WaystationError,
 )
@@ -117,15 +116,6 @@ def test_producer_fields_may_be_set_until_the_batch_is_built() -> None:
     header = check_produced(builder.build())
 
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 2, 40)
-
-
-@pytest.mark.parametrize("timestamp", [-2, -(1 << 63), (1 << 63) - 1, 1 << 80])
-def test_a_time_that_is_none_is_refused(timestamp: int) -> None:
-    builder = BatchBuilder()
-
-    with pytest.raises(InvalidTimestampError, match=str(timestamp)):
-        builder.append(b"k", b"v", timestamp=Millis(timestamp))
-    assert builder.size_bytes == HEADER_BYTES
 
 
 def test_a_message_of_wrong_type_does_not_spoil_the_batch() -> None:

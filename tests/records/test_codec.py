@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.records.messages import SAMPLE, Message, messages
 from tests.records.mutations import mutants
-from tests.records.twins import TWINS, is_compiled
+from tests.records.twins import PURE, TWINS, is_compiled
 from tests.support.soak import count
-from waystation.model.errors import CorruptBatchError, WaystationError
+from waystation.model.errors import CorruptBatchError, InvalidTimestampError, WaystationError
 from waystation.records import codec as preferred
 from waystation.records.record import Row
 
@@ -22,10 +22,17 @@ SMALL = [message for message in SAMPLE if len(message.value or b"") < 100]
 
 
 def encode(codec: ModuleType, messages: list[Message]) -> bytes:
+    writer = codec.RecordWriter(bytearray(), NO_LIMIT)
+    for key, value, headers, timestamp in messages:
+        assert writer.append(key, value, headers, timestamp=timestamp)
+    return bytes(writer.out)
+
+
+def records_at(*deltas: int, timestamp_delta: int = 0) -> bytes:
+    """Records as no writer makes them: with these offset deltas and this time."""
     out = bytearray()
-    base = messages[0].timestamp
-    for index, (key, value, headers, timestamp) in enumerate(messages):
-        assert codec.append_record(out, NO_LIMIT, index, timestamp - base, key, value, headers)
+    for delta in deltas:
+        PURE._append_record(out, NO_LIMIT, delta, timestamp_delta, None, None, ())
     return bytes(out)
 
 
@@ -67,11 +74,12 @@ def test_the_compiled_twin_has_the_types_of_its_declarations() -> None:
 
 
 def test_a_record_has_the_bytes_that_kafka_documents(codec: ModuleType) -> None:
-    out = bytearray(b"before")
-    codec.append_record(out, NO_LIMIT, 1, -1, b"key", None, [("h", b"\x00"), ("n", None)])
+    writer = codec.RecordWriter(bytearray(b"before"), NO_LIMIT)
+    writer.append(None, None, timestamp=1000)
+    writer.append(b"key", None, [("h", b"\x00"), ("n", None)], timestamp=999)
 
-    expected = "20 00 01 02 06 6b6579 01 04 02 68 02 00 02 6e 01"
-    assert bytes(out) == b"before" + bytes.fromhex(expected)
+    first, second = "0c 00 00 00 01 01 00", "20 00 01 02 06 6b6579 01 04 02 68 02 00 02 6e 01"
+    assert bytes(writer.out) == b"before" + bytes.fromhex(first + second)
 
 
 def test_sample_comes_back(codec: ModuleType) -> None:
@@ -94,10 +102,10 @@ def test_what_one_twin_encodes_every_twin_reads_back(messages: list[Message]) ->
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_bytes_can_be_read_and_written(codec: ModuleType, kind: type) -> None:
-    out = bytearray()
-    codec.append_record(out, NO_LIMIT, 0, 0, kind(b"key"), kind(b"value"), [("h", kind(b"v"))])
+    writer = codec.RecordWriter(bytearray(), NO_LIMIT)
+    writer.append(kind(b"key"), kind(b"value"), [("h", kind(b"v"))], timestamp=0)
 
-    assert decode(codec, kind(bytes(out)), 1) == [(0, 0, b"key", b"value", (("h", b"v"),))]
+    assert decode(codec, kind(bytes(writer.out)), 1) == [(0, 0, b"key", b"value", (("h", b"v"),))]
 
 
 def test_decoded_bytes_are_owned_not_borrowed(codec: ModuleType) -> None:
@@ -117,26 +125,20 @@ def test_append_time_replaces_every_timestamp(codec: ModuleType) -> None:
 
 
 def test_offsets_may_have_gaps_up_to_the_last(codec: ModuleType) -> None:
-    out = bytearray()
-    for delta in (0, 3, 4, 9):
-        codec.append_record(out, NO_LIMIT, delta, 0, None, None, ())
+    payload = records_at(0, 3, 4, 9)
 
-    rows = codec.decode_records(out, 4, 100, 12, 0, None)
-    codec.check_records(out, 4, 12, 0)
+    rows = codec.decode_records(payload, 4, 100, 12, 0, None)
+    codec.check_records(payload, 4, 12, 0)
 
     assert [row[0] for row in rows] == [100, 103, 104, 109]
-    assert refused(codec, bytes(out), 4, last=8)
+    assert refused(codec, payload, 4, last=8)
 
 
 @pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1, 0), (0, 2)])
 def test_offsets_that_do_not_rise_within_the_batch_are_refused(
     codec: ModuleType, deltas: tuple[int, ...]
 ) -> None:
-    out = bytearray()
-    for delta in deltas:
-        codec.append_record(out, NO_LIMIT, delta, 0, None, None, ())
-
-    assert refused(codec, bytes(out), 2)
+    assert refused(codec, records_at(*deltas), 2)
 
 
 def test_header_names_that_are_not_utf_8_are_replaced(codec: ModuleType) -> None:
@@ -150,16 +152,15 @@ def test_header_names_that_are_not_utf_8_are_replaced(codec: ModuleType) -> None
 def test_timestamps_reach_over_64_bits_and_no_further(
     codec: ModuleType, base: int, delta: int
 ) -> None:
-    out = bytearray()
-    codec.append_record(out, NO_LIMIT, 0, delta, None, None, ())
+    payload = records_at(0, timestamp_delta=delta)
 
     if -(1 << 63) <= base + delta < 1 << 63:
-        assert decode(codec, bytes(out), 1, base)[0][1] == base + delta
+        assert decode(codec, payload, 1, base)[0][1] == base + delta
     else:
         with pytest.raises(CorruptBatchError):
-            codec.check_records(out, 1, 0, base)
+            codec.check_records(payload, 1, 0, base)
         with pytest.raises(CorruptBatchError):
-            codec.decode_records(out, 1, 0, 0, base, None)
+            codec.decode_records(payload, 1, 0, 0, base, None)
 
 
 def test_offsets_reach_to_the_last_and_no_further(codec: ModuleType) -> None:
@@ -275,13 +276,24 @@ def _outcome(codec: ModuleType, payload: bytes, records: int) -> list[Row] | str
 
 
 def test_a_record_that_does_not_fit_leaves_no_trace(codec: ModuleType) -> None:
-    out = bytearray(b"before")
-    assert codec.append_record(out, NO_LIMIT, 0, 0, b"k", b"v" * 70, [("h", b"v")])
-    size, out = len(out) - 6, bytearray(b"before")
+    message = Message(b"k", b"v" * 70, (("h", b"v"),), timestamp=5)
+    size = len(encode(codec, [message]))
+    writer = codec.RecordWriter(bytearray(b"before"), size + 5)
 
-    assert not codec.append_record(out, size + 5, 0, 0, b"k", b"v" * 70, [("h", b"v")])
-    assert out == b"before"
-    assert codec.append_record(out, size + 6, 0, 0, b"k", b"v" * 70, [("h", b"v")])
+    assert not writer.append(*message[:3], timestamp=5)
+    assert (writer.out, writer.records_count, writer.max_timestamp) == (b"before", 0, -1)
+    writer.limit_bytes += 1
+    assert writer.append(*message[:3], timestamp=5)
+    assert (len(writer.out), writer.records_count, writer.max_timestamp) == (size + 6, 1, 5)
+
+
+@pytest.mark.parametrize("timestamp", [-2, -(1 << 63), (1 << 63) - 1, 1 << 63, -(1 << 80)])
+def test_a_time_that_is_none_is_refused(codec: ModuleType, timestamp: int) -> None:
+    writer = codec.RecordWriter(bytearray(), NO_LIMIT)
+
+    with pytest.raises(InvalidTimestampError, match=str(timestamp)):
+        writer.append(b"k", b"v", timestamp=timestamp)
+    assert (writer.out, writer.records_count) == (b"", 0)
 
 
 @pytest.mark.parametrize(
@@ -299,12 +311,12 @@ def test_a_record_that_does_not_fit_leaves_no_trace(codec: ModuleType) -> None:
 def test_wrong_types_leave_no_trace(
     codec: ModuleType, key: object, value: object, headers: object
 ) -> None:
-    out = bytearray(b"before")
+    writer = codec.RecordWriter(bytearray(b"before"), NO_LIMIT)
 
     with pytest.raises((TypeError, AttributeError, ValueError)):
-        codec.append_record(out, NO_LIMIT, 0, 0, key, value, headers)
+        writer.append(key, value, headers, timestamp=0)
 
-    assert out == b"before"
+    assert (writer.out, writer.records_count) == (b"before", 0)
 
 
 @given(st.binary(max_size=100), st.integers(0, 20))

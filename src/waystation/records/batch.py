@@ -10,16 +10,15 @@ Checksums are not verified here: whoever takes a batch from a stranger calls
 ``header.check`` first, once.
 """
 
-from collections.abc import Sequence
 from itertools import repeat
 from typing import Final
 
 from crc32c import crc32c
 
-from waystation.model.errors import CorruptBatchError, InvalidTimestampError
+from waystation.model.errors import CorruptBatchError
 from waystation.model.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, ProducerEpoch, ProducerId
-from waystation.model.offsets import NO_TIMESTAMP, Millis
 from waystation.records import codec as record_codec
+from waystation.records.codec import RecordWriter
 from waystation.records.compression import Codec, compress, decompress
 from waystation.records.header import (
     ATTRIBUTES_AT,
@@ -51,12 +50,11 @@ DECOMPRESSED_LIMIT_BYTES: Final = 64 << 20
 little enough that a hostile one cannot exhaust the memory."""
 
 _BATCH_LIMIT_BYTES = 1_048_588
-_LAST_TIMESTAMP = (1 << 63) - 2
 _NO_SEQUENCE = -1
 _NO_LEADER_EPOCH = -1
 
 
-class BatchBuilder:
+class BatchBuilder(RecordWriter):
     """Collects messages into one batch of at most ``limit_bytes`` before compression.
 
     Each message is encoded as it comes, so that the size is known and nothing of the caller's
@@ -65,17 +63,12 @@ class BatchBuilder:
     """
 
     __slots__ = (
-        "_base_timestamp",
         "_level",
-        "_max_timestamp",
-        "_out",
         "base_sequence",
         "codec",
         "is_transactional",
-        "limit_bytes",
         "producer_epoch",
         "producer_id",
-        "records_count",
     )
 
     def __init__(
@@ -89,49 +82,20 @@ class BatchBuilder:
         limit_bytes: int = _BATCH_LIMIT_BYTES,
         level: int | None = None,
     ) -> None:
+        super().__init__(bytearray(HEADER_BYTES), limit_bytes)
         self.codec, self._level = codec, level
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.base_sequence, self.is_transactional = base_sequence, is_transactional
-        self.limit_bytes = limit_bytes
-        self.records_count = 0
-        self._out = bytearray(HEADER_BYTES)
-        self._base_timestamp = self._max_timestamp = NO_TIMESTAMP
 
     @property
     def size_bytes(self) -> int:
         """What the batch takes uncompressed; ``build`` never makes it larger."""
-        return len(self._out)
-
-    def append(
-        self,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: Sequence[tuple[str, Buffer | None]] = (),
-        *,
-        timestamp: Millis,
-    ) -> bool:
-        """Add one message; false if it does not fit, which an empty builder says of one too large.
-
-        HOT: once per message produced (benchmarks/records/codec.py).
-        """
-        if not NO_TIMESTAMP <= timestamp <= _LAST_TIMESTAMP:
-            raise InvalidTimestampError(f"{timestamp} is no time in milliseconds since 1970")
-        count = self.records_count
-        base = self._base_timestamp if count else timestamp
-        if not record_codec.append_record(
-            self._out, self.limit_bytes, count, timestamp - base, key, value, headers
-        ):
-            return False
-        self._base_timestamp = base
-        if timestamp > self._max_timestamp:
-            self._max_timestamp = timestamp
-        self.records_count = count + 1
-        return True
+        return len(self.out)
 
     def build(self) -> bytes:
         """The batch as it goes on the wire; stays uncompressed where that is no larger."""
         assert self.records_count, "a batch without records was built"
-        codec, payload = self.codec, memoryview(self._out)[HEADER_BYTES:]
+        codec, payload = self.codec, memoryview(self.out)[HEADER_BYTES:]
         if codec is not Codec.NONE:
             smaller = compress(codec, payload, self._level)
             if len(smaller) < len(payload):
@@ -150,8 +114,8 @@ class BatchBuilder:
                 0,
                 codec | (TRANSACTIONAL if self.is_transactional else 0),
                 self.records_count - 1,
-                self._base_timestamp,
-                self._max_timestamp,
+                self.base_timestamp,
+                self.max_timestamp,
                 self.producer_id,
                 self.producer_epoch,
                 self.base_sequence,

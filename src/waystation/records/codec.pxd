@@ -51,8 +51,18 @@ cdef list _decode(
 )
 cpdef list record_sizes(const unsigned char[::1] payload, Py_ssize_t count)
 
+cdef class RecordWriter:
+    cdef public bytearray out
+    cdef public Py_ssize_t limit_bytes
+    cdef public Py_ssize_t records_count
+    cdef public long long base_timestamp
+    cdef public long long max_timestamp
+
+    @cython.locals(base=cython.longlong)
+    cdef bint _add(self, key, value, headers, long long timestamp) except -1
+
 @cython.locals(length=cython.longlong, start=cython.Py_ssize_t, end=cython.Py_ssize_t)
-cpdef bint append_record(
+cdef bint _append_record(
     bytearray out, Py_ssize_t limit_bytes, long long offset_delta, long long timestamp_delta,
     key, value, headers,
 ) except -1

@@ -17,10 +17,10 @@ which every other helper passes on, so that a record is judged once, where it en
 
 from collections.abc import Sequence
 
-from waystation.model.errors import CorruptBatchError
+from waystation.model.errors import CorruptBatchError, InvalidTimestampError
 from waystation.records.record import Buffer, Headers, Row
 
-__all__ = ["append_record", "check_records", "decode_records", "record_sizes"]
+__all__ = ["RecordWriter", "check_records", "decode_records", "record_sizes"]
 
 # A length, attributes, timestamp, offset, null key, null value and no headers: a byte each.
 _LEAST_RECORD_BYTES = 7
@@ -144,47 +144,58 @@ def record_sizes(payload: Buffer, count: int) -> list[int]:
     return sizes
 
 
-def append_record(
-    out: bytearray,
-    limit_bytes: int,
-    offset_delta: int,
-    timestamp_delta: int,
-    key: Buffer | None,
-    value: Buffer | None,
-    headers: Sequence[tuple[str, Buffer | None]],
-) -> bool:
-    """Encode one record to the end of ``out``; false if ``out`` would pass ``limit_bytes``.
+class RecordWriter:
+    """Encodes messages to the end of ``out`` as they come, up to ``limit_bytes``.
 
-    ``out`` is as it was unless the answer is true, also when the arguments are of wrong types.
-
-    HOT: once per record produced (benchmarks/records/codec.py).
+    Offsets count from zero and times from that of the first message, as a batch wants them.
     """
-    pairs = [(name.encode(), content) for name, content in headers] if headers else ()
-    length = 1 + _varlong_size(timestamp_delta) + _varlong_size(offset_delta)
-    length += _field_size(key) + _field_size(value) + _varlong_size(len(pairs))
-    for name, content in pairs:
-        length += _field_size(name) + _field_size(content)
-    start = len(out)
-    end = start + _varlong_size(length) + length
-    if end > limit_bytes:
-        return False
-    try:
-        _append_varlong(out, length)
-        out.append(0)
-        _append_varlong(out, timestamp_delta)
-        _append_varlong(out, offset_delta)
-        _append_field(out, key)
-        _append_field(out, value)
-        _append_varlong(out, len(pairs))
-        for name, content in pairs:
-            _append_field(out, name)
-            _append_field(out, content)
-        if len(out) != end:
-            raise TypeError("a view of a record's bytes must have items of one byte")
-    except BaseException:
-        del out[start:]
-        raise
-    return True
+
+    __slots__ = ("base_timestamp", "limit_bytes", "max_timestamp", "out", "records_count")
+
+    def __init__(self, out: bytearray, limit_bytes: int) -> None:
+        self.out = out
+        self.limit_bytes = limit_bytes
+        self.records_count = 0
+        self.base_timestamp = self.max_timestamp = -1
+
+    def append(
+        self,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] = (),
+        *,
+        timestamp: int,
+    ) -> bool:
+        """Add one message; false if it does not fit, which an empty writer says of one too large.
+
+        Nothing is changed unless the answer is true, also when a type or a time is wrong.
+
+        HOT: once per message produced (benchmarks/records/codec.py).
+        """
+        try:
+            return self._add(key, value, headers, timestamp)
+        except OverflowError:  # the compiled twin's word for more than 64 bits
+            raise _no_time(timestamp) from None
+
+    def _add(
+        self,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]],
+        timestamp: int,
+    ) -> bool:
+        if not -1 <= timestamp < _INT64_MAX:
+            raise _no_time(timestamp)
+        base = timestamp if self.records_count == 0 else self.base_timestamp
+        if not _append_record(
+            self.out, self.limit_bytes, self.records_count, timestamp - base, key, value, headers
+        ):
+            return False
+        self.base_timestamp = base
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        self.records_count += 1
+        return True
 
 
 # --- reading --------------------------------------------------------------------------------
@@ -286,6 +297,48 @@ def _left_over(count: int, left_bytes: int) -> CorruptBatchError:
 
 
 # --- writing --------------------------------------------------------------------------------
+
+
+def _append_record(
+    out: bytearray,
+    limit_bytes: int,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Sequence[tuple[str, Buffer | None]],
+) -> bool:
+    """Encode one record to the end of ``out``, or leave it as it was and answer false."""
+    pairs = [(name.encode(), content) for name, content in headers] if headers else ()
+    length = 1 + _varlong_size(timestamp_delta) + _varlong_size(offset_delta)
+    length += _field_size(key) + _field_size(value) + _varlong_size(len(pairs))
+    for name, content in pairs:
+        length += _field_size(name) + _field_size(content)
+    start = len(out)
+    end = start + _varlong_size(length) + length
+    if end > limit_bytes:
+        return False
+    try:
+        _append_varlong(out, length)
+        out.append(0)
+        _append_varlong(out, timestamp_delta)
+        _append_varlong(out, offset_delta)
+        _append_field(out, key)
+        _append_field(out, value)
+        _append_varlong(out, len(pairs))
+        for name, content in pairs:
+            _append_field(out, name)
+            _append_field(out, content)
+        if len(out) != end:
+            raise TypeError("a view of a record's bytes must have items of one byte")
+    except BaseException:
+        del out[start:]
+        raise
+    return True
+
+
+def _no_time(timestamp: int) -> InvalidTimestampError:
+    return InvalidTimestampError(f"{timestamp} is no time in milliseconds since 1970")
 
 
 def _zigzag(value: int) -> int:
