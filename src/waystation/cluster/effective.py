@@ -1,0 +1,133 @@
+"""Which value of an option is in force, and why.
+
+A topic's own options win over those of its broker, these over those of all brokers, these over
+the settings the broker was started with, and these over the defaults.  What is stored and does
+not parse, because another version wrote it, is as if it were not there.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+from waystation.cluster import keys
+from waystation.cluster.configs import broker_level
+from waystation.cluster.image import ClusterImage
+from waystation.model.ids import NodeId
+from waystation.model.settings import Option, options_of
+from waystation.model.topics import TopicSettings
+
+T = TypeVar("T")
+
+
+class Source(IntEnum):
+    """Where an option's value comes from; Kafka's numbers."""
+
+    TOPIC = 1
+    BROKER = 2
+    EVERY_BROKER = 3
+    STATIC = 4
+    DEFAULT = 5
+
+
+class Setting(NamedTuple):
+    """A value somebody gave an option, and who."""
+
+    name: str
+    value: str
+    source: Source
+
+
+class Explained(NamedTuple):
+    """An option with its value in force, and all values it was given, the winner first."""
+
+    option: Option
+    name: str
+    given: tuple[Setting, ...]
+
+    @property
+    def value(self) -> str:
+        """The text of the value in force."""
+        return self.given[0].value
+
+    @property
+    def source(self) -> Source:
+        """Who gave the value in force."""
+        return self.given[0].source
+
+
+def topic_settings(
+    image: ClusterImage, name: str, node: NodeId, static: TopicSettings
+) -> TopicSettings:
+    """The options of a topic in force on ``node``, which was started with ``static``."""
+    with_broker = broker_settings(image, node, static)
+    return _overlaid(with_broker, image.topic_options(name).options, _own_name)
+
+
+def broker_settings(image: ClusterImage, node: NodeId, static: T) -> T:
+    """``static`` with what was set for all brokers and for ``node`` since."""
+    for name in (keys.EVERY_BROKER, str(node)):
+        static = _overlaid(static, image.broker_options(name).options, broker_level)
+    return static
+
+
+def explain_topic(
+    image: ClusterImage, name: str, node: NodeId, static: Mapping[str, str]
+) -> list[Explained]:
+    """Every option of a topic: what it is and why; ``static`` has broker-level names."""
+    own = image.topic_options(name).options
+    explained = []
+    for one in options_of(TopicSettings):
+        given = _given(image, node, static, one)
+        if one.name in own and _parses(one, own[one.name]):
+            given = (Setting(one.name, own[one.name], Source.TOPIC), *given)
+        explained.append(Explained(one, one.name, given))
+    return explained
+
+
+def explain_broker(
+    image: ClusterImage, node: NodeId, static: Mapping[str, str], options: Sequence[Option]
+) -> list[Explained]:
+    """Every option of a broker, its topics' defaults included: what it is and why."""
+    every = (*options, *options_of(TopicSettings))
+    return [Explained(one, broker_level(one), _given(image, node, static, one)) for one in every]
+
+
+def _given(
+    image: ClusterImage, node: NodeId, static: Mapping[str, str], one: Option
+) -> tuple[Setting, ...]:
+    name = broker_level(one)
+    layers = (
+        (Source.BROKER, image.broker_options(str(node)).options),
+        (Source.EVERY_BROKER, image.broker_options().options),
+        (Source.STATIC, static),
+        (Source.DEFAULT, {name: one.format(one.default)}),
+    )
+    return tuple(
+        Setting(name, texts[name], source)
+        for source, texts in layers
+        if name in texts and _parses(one, texts[name])
+    )
+
+
+def _own_name(one: Option) -> str:
+    return one.name
+
+
+def _overlaid(base: T, texts: Mapping[str, str], name_of: Callable[[Option], str]) -> T:
+    if not texts:
+        return base
+    values = {
+        one.field: one.parse(texts[name_of(one)])
+        for one in options_of(type(base))
+        if name_of(one) in texts and _parses(one, texts[name_of(one)])
+    }
+    return replace(base, **values)  # type: ignore[type-var]
+
+
+def _parses(one: Option, text: str) -> bool:
+    try:
+        one.parse(text)
+    except ValueError:
+        return False
+    return True

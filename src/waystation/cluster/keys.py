@@ -1,0 +1,51 @@
+"""Where in the coordination store each fact about the cluster lives.
+
+==================================  ========================================================
+``cluster``                         the cluster's id, written once
+``brokers/<node>``                  a running broker; leased, so it vanishes with the broker
+``controller``                      who decides; leased
+``topics/<name>``                   a topic's id and whole assignment: makes the topic exist
+``partitions/<topic id>/<n>``       leader, epochs and sets of one partition
+``configs/topic/<name>``            a topic's own options
+``configs/broker/<node or default>``  options of one broker, or of all
+``ids/<kind>``                      counters: producer ids, broker and controller epochs
+==================================  ========================================================
+
+Partition states are keyed by topic id, so those of a deleted topic never meet its namesake.
+"""
+
+from typing import Final
+
+from waystation.model.ids import NodeId, TopicId, uuid_text
+
+CLUSTER: Final = "cluster"
+CONTROLLER: Final = "controller"
+PRODUCER_IDS: Final = "ids/producers"
+BROKER_EPOCHS: Final = "ids/broker-epochs"
+CONTROLLER_EPOCHS: Final = "ids/controller-epochs"
+EVERY_BROKER: Final = "default"
+
+
+def broker(node: NodeId) -> str:
+    """A broker's registration."""
+    return f"brokers/{node}"
+
+
+def topic(name: str) -> str:
+    """What makes a topic exist."""
+    return f"topics/{name}"
+
+
+def partition(topic_id: TopicId, number: int) -> str:
+    """A partition's state."""
+    return f"partitions/{uuid_text(topic_id)}/{number}"
+
+
+def topic_config(name: str) -> str:
+    """A topic's own options."""
+    return f"configs/topic/{name}"
+
+
+def broker_config(name: str) -> str:
+    """The options of the broker with that number, or of all: ``EVERY_BROKER``."""
+    return f"configs/broker/{name}"

@@ -1,0 +1,85 @@
+"""The parts an image is made of; each carries the version that its next change compares."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from waystation.cluster.changes import ABSENT
+from waystation.model.ids import (
+    NO_LEADER_EPOCH,
+    BrokerEpoch,
+    LeaderEpoch,
+    NodeId,
+    PartitionEpoch,
+    TopicId,
+)
+
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+class BrokerImage(NamedTuple):
+    """A broker that holds its lease, and where clients reach it."""
+
+    id: NodeId
+    epoch: BrokerEpoch
+    host: str
+    port: int
+    rack: str | None
+    version: int
+
+
+class ControllerImage(NamedTuple):
+    """Who decides, under which epoch."""
+
+    node: NodeId
+    epoch: int
+    version: int
+
+
+class PartitionImage(NamedTuple):
+    """One partition's replicas and state."""
+
+    replicas: tuple[NodeId, ...]
+    leader: NodeId | None
+    leader_epoch: LeaderEpoch
+    in_sync: tuple[NodeId, ...]
+    eligible: tuple[NodeId, ...]
+    partition_epoch: PartitionEpoch
+    version: int
+
+
+class TopicImage(NamedTuple):
+    """A topic that exists; partition ``n`` is ``partitions[n]``."""
+
+    name: str
+    id: TopicId
+    partitions: tuple[PartitionImage, ...]
+    version: int
+
+    @property
+    def internal(self) -> bool:
+        """Whether the cluster keeps its own records in it."""
+        return self.name in INTERNAL_TOPICS
+
+    @property
+    def assignment(self) -> tuple[tuple[NodeId, ...], ...]:
+        """The replicas of each partition."""
+        return tuple(partition.replicas for partition in self.partitions)
+
+
+class ConfigImage(NamedTuple):
+    """Options set for one topic or broker, as texts."""
+
+    options: Mapping[str, str]
+    version: int
+
+
+class CounterImage(NamedTuple):
+    """The first number of a counter that nobody was given yet."""
+
+    next: int
+    version: int
+
+
+NO_OPTIONS = ConfigImage({}, ABSENT)
+NO_COUNT = CounterImage(0, ABSENT)
+UNBORN = PartitionImage((), None, NO_LEADER_EPOCH, (), (), PartitionEpoch(-1), ABSENT)

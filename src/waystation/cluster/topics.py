@@ -1,0 +1,243 @@
+"""How topics come, grow and go: Kafka's rules, decided on an image.
+
+Every function decides and changes nothing; its ``Changes`` are void if what it looked at has
+changed meanwhile.  To validate only is to throw them away.  Options are in ``configs.py``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from waystation.cluster import keys
+from waystation.cluster.changes import ABSENT, Changes
+from waystation.cluster.configs import check_topic_options
+from waystation.cluster.image import ClusterImage
+from waystation.cluster.parts import TopicImage
+from waystation.cluster.placement import Assignment, check_assignment, place
+from waystation.cluster.values import ConfigValue, PartitionValue, TopicValue, encode
+from waystation.model.errors import (
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    PolicyViolationError,
+    TopicExistsError,
+    WaystationError,
+)
+from waystation.model.ids import LeaderEpoch, NodeId, PartitionEpoch, TopicId
+from waystation.model.topics import check_topic_name
+
+PARTITIONS_MAX = 10_000
+DEFAULT = -1
+
+_FIRST_EPOCH = LeaderEpoch(0)
+_FIRST_STATE = PartitionEpoch(0)
+
+
+class TopicDefaults(NamedTuple):
+    """What a topic gets that does not say: ``num.partitions``, ``default.replication.factor``."""
+
+    partitions: int = 1
+    replication_factor: int = 1
+
+
+class TopicSpec(NamedTuple):
+    """A topic as a client asks for it; ``assignments`` are pairs of partition and brokers."""
+
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: Sequence[tuple[int, Sequence[NodeId]]] = ()
+    options: Mapping[str, str | None] = {}
+
+
+class TopicPlan(NamedTuple):
+    """A topic as it will be once ``changes`` are in the store."""
+
+    name: str
+    id: TopicId
+    assignment: Assignment
+    options: Mapping[str, str]
+    changes: Changes
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it will have."""
+        return len(self.assignment)
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas each partition will have."""
+        return len(self.assignment[0])
+
+
+def create_topics(
+    image: ClusterImage,
+    specs: Sequence[TopicSpec],
+    defaults: TopicDefaults,
+    new_id: Callable[[], TopicId],
+) -> dict[str, TopicPlan | WaystationError]:
+    """For each name asked for, what to do or why not; one bad topic spoils no other."""
+    taken = {_unified(name): name for name in image.topics}
+    outcomes: dict[str, TopicPlan | WaystationError] = {}
+    for spec in specs:
+        if spec.name in outcomes:
+            outcomes[spec.name] = InvalidRequestError(f"topic {spec.name!r} is named twice")
+            continue
+        try:
+            _check_name(spec.name, image, taken)
+            outcomes[spec.name] = _plan(image, spec, defaults, new_id())
+            taken[_unified(spec.name)] = spec.name
+        except WaystationError as refusal:
+            outcomes[spec.name] = refusal
+    return outcomes
+
+
+def delete_topic(topic: TopicImage) -> Changes:
+    """Let the topic exist no more; its partitions' states go behind it."""
+    return Changes(
+        compares={keys.topic(topic.name): topic.version},
+        deletes=[keys.topic(topic.name), keys.topic_config(topic.name)],
+        after=[keys.partition(topic.id, number) for number in range(len(topic.partitions))],
+    )
+
+
+def add_partitions(
+    image: ClusterImage,
+    name: str,
+    count: int,
+    assignments: Sequence[Sequence[NodeId]] | None = None,
+) -> Changes:
+    """Let the topic have ``count`` partitions; the new ones placed, or assigned as told."""
+    topic = image.topic(name)
+    now = len(topic.partitions)
+    if count <= now:
+        raise InvalidPartitionsError(
+            f"topic {name!r} has {now} partitions already: {count} would not be more"
+        )
+    _check_count(count)
+    factor = len(topic.partitions[0].replicas)
+    if assignments is None:
+        added = place(topic.id, range(now, count), factor, image.brokers)
+    elif len(assignments) != count - now:
+        raise InvalidReplicaAssignmentError(
+            f"{count - now} partitions are to be added, {len(assignments)} are assigned"
+        )
+    else:
+        added = check_assignment(assignments, image.brokers, factor)
+    value = TopicValue(id=topic.id, replicas=topic.assignment + added)
+    left_over = image.strays.get(topic.id, {})
+    states = _first_states(topic.id, added, now)
+    versions = {
+        keys.partition(topic.id, number): left_over[number].version if number in left_over else 0
+        for number in range(now, count)
+    }
+    return Changes(
+        compares={**versions, keys.topic(name): topic.version},
+        before=states,
+        puts={keys.topic(name): encode(value)},
+    )
+
+
+def sweep(image: ClusterImage) -> Changes:
+    """Delete what a crash left behind: states and options of topics that do not exist."""
+    states = [
+        keys.partition(topic_id, number)
+        for topic_id, some in image.strays.items()
+        for number in some
+    ]
+    options = [keys.topic_config(name) for name in image.topic_configs if name not in image.topics]
+    return Changes(after=states + options)
+
+
+def _plan(
+    image: ClusterImage, spec: TopicSpec, defaults: TopicDefaults, topic_id: TopicId
+) -> TopicPlan:
+    if spec.assignments:
+        assignment = _assigned(spec, image)
+    else:
+        partitions, factor = _counts(spec, defaults)
+        assignment = place(topic_id, range(partitions), factor, image.brokers)
+    options = check_topic_options(spec.options)
+    topic_key, config_key = keys.topic(spec.name), keys.topic_config(spec.name)
+    puts = {topic_key: encode(TopicValue(id=topic_id, replicas=assignment))}
+    if options:
+        puts[config_key] = encode(ConfigValue(options=options))
+    changes = Changes(
+        compares={topic_key: ABSENT},
+        before=_first_states(topic_id, assignment, 0),
+        puts=puts,
+        # Options that a crash left behind are not this topic's.
+        deletes=[config_key] if not options and spec.name in image.topic_configs else (),
+    )
+    return TopicPlan(spec.name, topic_id, assignment, options, changes)
+
+
+def _first_states(topic_id: TopicId, assignment: Assignment, first: int) -> dict[str, bytes]:
+    """A new partition is led by its preferred leader, with every replica in sync: all empty."""
+    return {
+        keys.partition(topic_id, number): encode(
+            PartitionValue(
+                leader=replicas[0],
+                leader_epoch=_FIRST_EPOCH,
+                in_sync=replicas,
+                partition_epoch=_FIRST_STATE,
+            )
+        )
+        for number, replicas in enumerate(assignment, first)
+    }
+
+
+def _check_name(name: str, image: ClusterImage, taken: Mapping[str, str]) -> None:
+    check_topic_name(name)
+    if name in image.topics:
+        raise TopicExistsError(f"topic {name!r} exists already")
+    look_alike = taken.get(_unified(name))
+    if look_alike is not None:
+        raise InvalidTopicError(
+            f"topic {name!r} collides with {look_alike!r}: '.' and '_' count as one in metrics"
+        )
+
+
+def _unified(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _counts(spec: TopicSpec, defaults: TopicDefaults) -> tuple[int, int]:
+    partitions, factor = spec.partitions, spec.replication_factor
+    if partitions == DEFAULT:
+        partitions = defaults.partitions
+    if factor == DEFAULT:
+        factor = defaults.replication_factor
+    if factor < 1:
+        raise InvalidReplicationFactorError(
+            f"replication factor {factor}: must be at least 1, or -1 for the default"
+        )
+    _check_count(partitions)
+    return partitions, factor
+
+
+def _check_count(partitions: int) -> None:
+    if partitions < 1:
+        raise InvalidPartitionsError(
+            f"{partitions} partitions: must be at least 1, or -1 for the default"
+        )
+    if partitions > PARTITIONS_MAX:
+        raise PolicyViolationError(
+            f"{partitions} partitions: a topic may have {PARTITIONS_MAX} at most"
+        )
+
+
+def _assigned(spec: TopicSpec, image: ClusterImage) -> Assignment:
+    if (spec.partitions, spec.replication_factor) != (DEFAULT, DEFAULT):
+        raise InvalidRequestError(
+            "with a manual assignment, partitions and replication factor must both be -1"
+        )
+    _check_count(len(spec.assignments))
+    by_number = dict(spec.assignments)
+    if len(by_number) < len(spec.assignments) or sorted(by_number) != list(range(len(by_number))):
+        raise InvalidReplicaAssignmentError(
+            f"partitions must be assigned once each, from 0 to {len(spec.assignments) - 1}"
+        )
+    ordered = (by_number[number] for number in range(len(by_number)))
+    return check_assignment(ordered, image.brokers)

@@ -1,0 +1,90 @@
+"""What the coordination store's items say, as versioned JSON.
+
+Every value names its format in the field ``v``.  A reader takes unknown fields of a format it
+knows for additions and ignores them; a format it does not know is an error that names the key,
+because guessing at metadata loses data.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from waystation.model.errors import MetadataFormatError
+from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
+
+V = TypeVar("V", bound="Value")
+
+
+class Value(msgspec.Struct, frozen=True, tag_field="v", tag=1):
+    """The root of all values."""
+
+
+class ClusterValue(Value, frozen=True, tag=1):
+    """Which cluster this is."""
+
+    id: str
+
+
+class BrokerValue(Value, frozen=True, tag=1):
+    """One incarnation of a broker, and where clients reach it."""
+
+    epoch: BrokerEpoch
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class ControllerValue(Value, frozen=True, tag=1):
+    """Who decides; a higher epoch fences a lower one."""
+
+    node: NodeId
+    epoch: int
+
+
+class TopicValue(Value, frozen=True, tag=1):
+    """A topic's id, and for each partition its replicas, the preferred leader first."""
+
+    id: TopicId
+    replicas: tuple[tuple[NodeId, ...], ...]
+
+
+class PartitionValue(Value, frozen=True, tag=1):
+    """Who leads a partition under which epoch, who is in sync, and who else may lead."""
+
+    leader: NodeId | None
+    leader_epoch: LeaderEpoch
+    in_sync: tuple[NodeId, ...]
+    eligible: tuple[NodeId, ...] = ()
+    partition_epoch: PartitionEpoch = PartitionEpoch(0)
+
+
+class ConfigValue(Value, frozen=True, tag=1):
+    """Options as texts, as a client set them."""
+
+    options: dict[str, str]
+
+
+class CounterValue(Value, frozen=True, tag=1):
+    """A counter: the first number that nobody was given yet."""
+
+    next: int
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODERS: dict[type[Value], msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in Value.__subclasses__()
+}
+
+
+def encode(value: Value) -> bytes:
+    """The text to store."""
+    return _ENCODER.encode(value)
+
+
+def decode(kind: type[V], key: str, stored: bytes) -> V:
+    """The value stored at ``key``, which must be of ``kind``."""
+    try:
+        value: V = _DECODERS[kind].decode(stored)
+    except (msgspec.ValidationError, msgspec.DecodeError) as problem:
+        raise MetadataFormatError(key, str(problem)) from problem
+    return value
