@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
+from functools import partial
+from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from itertools import repeat, starmap
 from pathlib import Path
@@ -23,7 +24,7 @@ from waystation.records.compression import Codec, compress, decompress
 from waystation.records.header import HEADER_BYTES
 from waystation.records.record import Record
 
-RECORDS = 1000
+BATCH_BYTES = 64 << 10
 NO_LIMIT = 1 << 40
 KEY = b"key-0001"
 
@@ -39,34 +40,34 @@ def pure_twin() -> ModuleType:
     return module
 
 
-def best_ns(work: Callable[[], object]) -> float:
+def best_ns(work: Callable[[], object], records: int = 1) -> float:
     """Nanoseconds per record in the fastest of several rounds."""
     timer = Timer(work)
     number = max(timer.autorange()[0] // 8, 1)
-    return min(timer.repeat(5, number)) / number / RECORDS * 1e9
+    return min(timer.repeat(5, number)) / number / records * 1e9
 
 
-def encode(codec: ModuleType, value: bytes) -> bytearray:
+def encode(codec: ModuleType, records: int, value: bytes) -> bytearray:
     writer = codec.RecordWriter(bytearray(), NO_LIMIT)
     append = writer.append
-    for index in range(RECORDS):
+    for index in range(records):
         append(KEY, value, timestamp=1000 + index)
     out: bytearray = writer.out
     return out
 
 
-def build(value: bytes) -> bytes:
+def build(records: int, value: bytes) -> bytes:
     builder = BatchBuilder(limit_bytes=NO_LIMIT)
     append = builder.append
-    for index in range(RECORDS):
+    for index in range(records):
         append(KEY, value, timestamp=1000 + index)
     return builder.build()
 
 
-def build_by_aiokafka(value: bytes) -> Any:
+def build_by_aiokafka(records: int, value: bytes) -> Any:
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
     append = builder.append
-    for index in range(RECORDS):
+    for index in range(records):
         append(index, 1000 + index, KEY, value, [])
     return builder.build()
 
@@ -78,46 +79,42 @@ def compare(title: str, rows: list[tuple[str, float]]) -> None:
 
 
 def measure(twins: list[tuple[str, ModuleType]], value_bytes: int) -> None:
-    value = bytes(value_bytes)
-    batch = build(value)
-    payload = memoryview(batch)[HEADER_BYTES:]
-    last = RECORDS - 1
-    print(f"--- {RECORDS} records of {value_bytes} B, ns per record")
+    records, value = BATCH_BYTES // value_bytes, bytes(value_bytes)
+    batch = build(records, value)
+    payload, last = memoryview(batch)[HEADER_BYTES:], records - 1
+    rows = rows_of(batch)
+
+    def each(work: Callable[[], object]) -> float:
+        return best_ns(work, records)
+
+    print(f"--- {records} records of {value_bytes} B, per record")
     compare(
         "check_records",
-        [(n, best_ns(lambda t=t: t.check_records(payload, RECORDS, last, 0))) for n, t in twins],
+        [(n, each(partial(t.check_records, payload, records, last, 0))) for n, t in twins],
     )
     compare(
         "decode to tuples",
-        [
-            (n, best_ns(lambda t=t: t.decode_records(payload, RECORDS, 0, last, 0, None)))
-            for n, t in twins
-        ]
-        + [("aiokafka, to its records", best_ns(lambda: list(DefaultRecordBatch(batch))))],
+        [(n, each(partial(t.decode_records, payload, records, 0, last, 0, None))) for n, t in twins]
+        + [("aiokafka, to its records", each(lambda: list(DefaultRecordBatch(batch))))],
     )
     compare(
-        "RecordWriter.append",
-        [(n, best_ns(lambda t=t: encode(t, value))) for n, t in twins],
+        "RecordWriter.append", [(n, each(partial(encode, t, records, value))) for n, t in twins]
     )
     compare(
         "a whole batch built",
         [
-            ("BatchBuilder", best_ns(lambda: build(value))),
-            ("aiokafka", best_ns(lambda: build_by_aiokafka(value))),
+            ("BatchBuilder", each(lambda: build(records, value))),
+            ("aiokafka", each(lambda: build_by_aiokafka(records, value))),
         ],
     )
-    rows = rows_of(batch)
     compare(
         "naming the fields of a decoded record",
         [
-            ("rows_of, which does not", best_ns(lambda: rows_of(batch))),
-            ("records_of", best_ns(lambda: records_of(batch))),
-            (
-                "tuple.__new__ alone",
-                best_ns(lambda: list(map(tuple.__new__, repeat(Record), rows))),
-            ),
-            ("Record._make alone", best_ns(lambda: list(map(Record._make, rows)))),
-            ("Record(...) alone", best_ns(lambda: list(starmap(Record, rows)))),
+            ("rows_of, which does not", each(lambda: rows_of(batch))),
+            ("records_of", each(lambda: records_of(batch))),
+            ("tuple.__new__ alone", each(lambda: list(map(tuple.__new__, repeat(Record), rows)))),
+            ("Record._make alone", each(lambda: list(map(Record._make, rows)))),
+            ("Record(...) alone", each(lambda: list(starmap(Record, rows)))),
         ],
     )
 
@@ -127,16 +124,16 @@ def measure_codecs() -> None:
     print(f"--- compression of {len(text) >> 10} KB of JSON lines")
     for codec in Codec:
         packed = compress(codec, text)
-        write = best_ns(lambda c=codec: compress(c, text)) * RECORDS / 1e3
-        read = best_ns(lambda c=codec, p=packed: decompress(c, p, 1 << 26)) * RECORDS / 1e3
+        write = best_ns(partial(compress, codec, text)) / 1e3
+        read = best_ns(partial(decompress, codec, packed, 1 << 26)) / 1e3
         print(f"  {codec.name:<8}{len(packed):>8} B  write {write:>7.1f} µs  read {read:>7.1f} µs")
 
 
 def main() -> None:
-    compiled = preferred.__file__.endswith(tuple(EXTENSION_SUFFIXES))
-    twins = [("compiled", preferred)] if compiled else []
+    twins = [("compiled", preferred)] if preferred.COMPILED else []
     twins.append(("pure", pure_twin()))
-    print(f"Python {sys.version.split()[0]}; the codec is {'' if compiled else 'NOT '}compiled")
+    kind = "compiled" if preferred.COMPILED else "NOT compiled"
+    print(f"Python {sys.version.split()[0]}; the codec is {kind}")
     for value_bytes in (100, 1000):
         measure(twins, value_bytes)
     measure_codecs()

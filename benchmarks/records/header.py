@@ -80,6 +80,7 @@ def main() -> None:
     print("naming them")
     compare(
         [
+            ("tuple.__new__", best_ns(lambda: tuple.__new__(BatchHeader, fields))),
             ("NamedTuple._make", best_ns(lambda: BatchHeader._make(fields))),
             ("NamedTuple(...)", best_ns(lambda: BatchHeader(*fields))),
             ("frozen dataclass", best_ns(lambda: FrozenHeader(*fields))),

@@ -71,6 +71,7 @@ def test_the_compiled_twin_has_the_types_of_its_declarations() -> None:
     """Without codec.pxd it would compile too, and be as slow as Python."""
     for twin in TWINS:
         assert hasattr(twin, "_varlong") is not is_compiled(twin)
+        assert twin.COMPILED is is_compiled(twin)
 
 
 def test_a_record_has_the_bytes_that_kafka_documents(codec: ModuleType) -> None:

@@ -20,7 +20,10 @@ from collections.abc import Sequence
 from waystation.model.errors import CorruptBatchError, InvalidTimestampError
 from waystation.records.record import Buffer, Headers, Row
 
-__all__ = ["RecordWriter", "check_records", "decode_records", "record_sizes"]
+__all__ = ["COMPILED", "RecordWriter", "check_records", "decode_records", "record_sizes"]
+
+COMPILED = not __file__.endswith(".py")
+"""False where no compiler was at hand: then work per record costs ten to a hundred times more."""
 
 # A length, attributes, timestamp, offset, null key, null value and no headers: a byte each.
 _LEAST_RECORD_BYTES = 7
@@ -36,7 +39,7 @@ def check_records(payload: Buffer, count: int, last_offset_delta: int, base_time
     """Prove that ``payload`` is exactly ``count`` well-formed records with rising offsets.
 
     HOT: once per produced batch that is not compressed, and the only work per record that a
-    broker does (benchmarks/records/codec.py).
+    broker does: 11 ns compiled, 1.9 µs pure (benchmarks/records/codec.py).
     """
     end = len(payload)
     at = 0
@@ -74,8 +77,9 @@ def decode_records(
     An ``append_time`` is the timestamp of every record: the broker's clock dated the batch,
     not the client's.
 
-    HOT: once per batch consumed.  Rows are plain tuples in the order of ``Record``'s fields,
-    since building a NamedTuple costs more than all the decoding (benchmarks/records/codec.py).
+    HOT: once per batch consumed.  80 ns per record of 100 B compiled, 2.1 µs pure.  Rows are
+    plain tuples in the order of ``Record``'s fields, since making a NamedTuple of them costs
+    more than all the decoding (benchmarks/records/codec.py).
     """
     raw = bytes(payload)
     return _decode(raw, raw, count, base_offset, last_offset_delta, base_timestamp, append_time)
@@ -170,7 +174,8 @@ class RecordWriter:
 
         Nothing is changed unless the answer is true, also when a type or a time is wrong.
 
-        HOT: once per message produced (benchmarks/records/codec.py).
+        HOT: once per message produced; 0.2 µs compiled, 2 µs pure.  A class rather than a
+        function, so that no Python frame is needed to keep count (benchmarks/records/codec.py).
         """
         try:
             return self._add(key, value, headers, timestamp)
