@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from waystation.client.errors import BufferFullError, MessageRefusedError
+from waystation.client.errors import BufferFullError, MessageRefusedError, NoSuchPartitionError
 from waystation.client.metadata import TopicView
 from waystation.client.outgoing import Delivered, OutgoingBatch, OutgoingLane
 from waystation.client.partitioner import Partitioner, partition_of_key, partitioner_for
 from waystation.client.settings import ProducerSettings
-from waystation.model.errors import UnknownTopicError, WaystationError
+from waystation.model.errors import WaystationError
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Millis
 from waystation.records.batch import BatchBuilder
@@ -71,10 +71,7 @@ class Route:
                 return self.spread.choose(self.targets)
             return partition_of_key(key, len(self.lanes))
         if not 0 <= wanted < len(self.lanes):
-            last = len(self.lanes) - 1
-            raise UnknownTopicError(
-                f"topic {self.topic} has no partition {wanted}: its partitions are 0 to {last}"
-            )
+            raise NoSuchPartitionError(TopicPartition(self.topic, wanted), len(self.lanes))
         return wanted
 
 

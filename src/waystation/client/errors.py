@@ -20,6 +20,7 @@ from waystation.model.errors import (
     InvalidTimestampError,
     InvalidTopicError,
     MessageTooLargeError,
+    OffsetOutOfRangeError,
     PolicyViolationError,
     RequestTimedOutError,
     StorageError,
@@ -31,6 +32,8 @@ from waystation.model.errors import (
     UnsupportedVersionError,
     WaystationError,
 )
+from waystation.model.ids import TopicPartition
+from waystation.model.offsets import Offset
 
 __all__ = [
     "BrokerError",
@@ -40,6 +43,8 @@ __all__ = [
     "ConnectionLostError",
     "DeliveryError",
     "MessageRefusedError",
+    "NoSuchPartitionError",
+    "PositionOutOfRangeError",
     "code_of",
     "error_of",
     "is_retriable",
@@ -60,6 +65,33 @@ class MessageRefusedError(MessageTooLargeError):
     def __init__(self, sentence: str, size_bytes: int = -1, limit_bytes: int = -1) -> None:
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
         WaystationError.__init__(self, sentence)
+
+
+class NoSuchPartitionError(UnknownTopicError):
+    """The topic is there, but has fewer partitions than that."""
+
+    def __init__(self, partition: TopicPartition, partitions: int) -> None:
+        self.partition, self.partitions = partition, partitions
+        super().__init__(
+            f"topic {partition.topic} has no partition {partition.partition}: "
+            f"its partitions are 0 to {partitions - 1}"
+        )
+
+
+class PositionOutOfRangeError(OffsetOutOfRangeError):
+    """A consumer's position that the partition does not hold, or not any more."""
+
+    def __init__(
+        self, partition: TopicPartition, offset: Offset, start: Offset, end: Offset
+    ) -> None:
+        self.partition = partition
+        self.offset, self.start, self.end = offset, start, end
+        held = f", which holds [{start}, {end})" if 0 <= start <= end else ""
+        WaystationError.__init__(
+            self,
+            f"offset {offset} is not in partition {partition}{held}: seek to another, or let "
+            "auto_offset_reset choose",
+        )
 
 
 class ConnectionLostError(WaystationError):
@@ -171,6 +203,8 @@ def error_of(code: int, subject: str, said: str | None = None) -> WaystationErro
 
 def is_retriable(error: WaystationError) -> bool:
     """Whether the same request may succeed later without anyone changing it."""
+    if isinstance(error, NoSuchPartitionError):
+        return False
     return error.code in RETRIABLE or isinstance(error, BrokerUnreachableError)
 
 

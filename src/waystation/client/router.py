@@ -21,6 +21,7 @@ from waystation.client.errors import (
     BrokerUnreachableError,
     ClosedError,
     ConnectionLostError,
+    NoSuchPartitionError,
     error_of,
     is_retriable,
 )
@@ -28,7 +29,11 @@ from waystation.client.metadata import ClusterView, TopicView
 from waystation.client.settings import ConnectionSettings
 from waystation.client.transport import Connect, connect_tcp
 from waystation.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from waystation.model.errors import ErrorCode, RequestTimedOutError, WaystationError
+from waystation.model.errors import (
+    ErrorCode,
+    RequestTimedOutError,
+    WaystationError,
+)
 from waystation.model.ids import NodeId, TopicPartition
 from waystation.wire.message import Message
 
@@ -183,20 +188,19 @@ class Router:
             return await self.to_node(self.view.controller)
         return await self.to_any()
 
-    async def to_leader(self, partition: TopicPartition) -> Connection:
+    async def leader_of(self, partition: TopicPartition) -> NodeId:
         """The leader of ``partition``; a retriable error while it has none."""
         topic = await self.topic(partition.topic)
         if not 0 <= partition.partition < len(topic.partitions):
-            raise error_of(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {partition.topic} has {len(topic.partitions)} partitions; "
-                f"partition {partition.partition}",
-            )
+            await self.refresh()  # it may be new
+            topic = await self.topic(partition.topic)
+        if not 0 <= partition.partition < len(topic.partitions):
+            raise NoSuchPartitionError(partition, len(topic.partitions))
         leader = self.view.leader(partition)
         if leader is None:
             self.want_refresh()
-            raise error_of(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
-        return await self.to_node(leader)
+            raise error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition}")
+        return leader
 
     async def ask(self, to: Awaitable[Connection], message: Message, expect: type[R]) -> R:
         """Ask whoever ``to`` yields: ``await router.ask(router.to_any(), ...)``."""

@@ -1,0 +1,161 @@
+"""What was fetched of one partition and not yet handed out.
+
+Batches wait as they came; one is checked and decoded when its turn comes, so that what is
+fetched ahead costs its bytes on the wire and no more.  Promises:
+
+1. messages come out in the order of their offsets, none before the position, none twice;
+2. a batch's checksum is verified before any of its messages is handed out;
+3. what the broker wrote for itself is never handed out, nor, to who reads only what is
+   committed, what a transaction took back.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import NamedTuple
+
+from waystation.client.message import Message
+from waystation.messages.fetch import AbortedTransaction
+from waystation.model.errors import CorruptBatchError
+from waystation.model.ids import ProducerId, TopicPartition
+from waystation.model.offsets import Offset
+from waystation.records.batch import records_of, rows_of
+from waystation.records.header import BatchHeader, batches, check
+
+__all__ = ["Feed"]
+
+_ABORT = b"\x00\x00\x00\x00"
+"""The key of the marker that ends an aborted transaction: version 0, type 0."""
+
+
+class _Waiting(NamedTuple):
+    """A batch that was not decoded yet."""
+
+    view: memoryview
+    at: int
+    header: BatchHeader
+
+
+class Feed:
+    """One partition on its way to the application.
+
+    ``position`` is the next offset to hand out, ``fetch_at`` the next to ask the broker for;
+    both are unknown, -1, until someone decides where to start.  ``life`` changes with every
+    seek: an answer to a question of an earlier life is dropped.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_batches",
+        "_decoded",
+        "_limit_bytes",
+        "_to_abort",
+        "buffered_bytes",
+        "fetch_at",
+        "life",
+        "partition",
+        "position",
+    )
+
+    def __init__(self, partition: TopicPartition, limit_bytes: int) -> None:
+        self.partition = partition
+        self.position = self.fetch_at = Offset(-1)
+        self.life = 0
+        self.buffered_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._batches: deque[_Waiting] = deque()
+        self._decoded: deque[Message] = deque()
+        self._to_abort: list[AbortedTransaction] = []
+        self._aborted: set[ProducerId] = set()
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether anything waits, though all of it may turn out to be nothing to hand out."""
+        return bool(self._decoded or self._batches)
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether part of a batch was handed out and part of it waits."""
+        return bool(self._decoded)
+
+    def seek(self, offset: Offset) -> None:
+        """Go on from ``offset``; what waits is forgotten."""
+        self.position = self.fetch_at = offset
+        self.life += 1
+        self._clear()
+
+    def add(self, records: memoryview, aborted: Iterable[AbortedTransaction] = ()) -> None:
+        """Take the batches that came for ``fetch_at``."""
+        self._to_abort.extend(aborted)
+        self._to_abort.sort(key=lambda one: one.first_offset)
+        for at, header in batches(records):
+            if header.next_offset > self.fetch_at:
+                self._batches.append(_Waiting(records, at, header))
+                self.buffered_bytes += header.size_bytes
+                self.fetch_at = header.next_offset
+
+    def take(self, limit: int) -> list[Message]:
+        """Up to ``limit`` messages; the position moves past them.
+
+        HOT: once per poll and partition (benchmarks/client/consumer.py).
+        """
+        decoded = self._decoded
+        while not decoded and self._batches:
+            self._decode(self._batches.popleft())
+        if len(decoded) <= limit:
+            taken = list(decoded)
+            decoded.clear()
+        else:
+            taken = list(islice(decoded, limit))
+            for _ in taken:
+                decoded.popleft()
+        if taken:
+            self.position = Offset(taken[-1].offset + 1)
+        return taken
+
+    def _decode(self, waiting: _Waiting) -> None:
+        """Decode one batch from the position on; the position moves past what is not shown."""
+        view, at, header = waiting
+        self.buffered_bytes -= header.size_bytes
+        try:
+            check(view, at)
+            if self._is_shown(waiting):
+                rows = rows_of(view, at, limit_bytes=self._limit_bytes)
+                topic, partition = self.partition
+                start = self.position
+                self._decoded.extend(
+                    Message._make((key, value, topic, partition, offset, timestamp, headers))
+                    for offset, timestamp, key, value, headers in rows
+                    if offset >= start
+                )
+        except CorruptBatchError as error:
+            self.fetch_at = self.position
+            self.life += 1
+            self._clear()
+            raise CorruptBatchError(
+                f"{self.partition} at offset {header.base_offset}: {error}; to go on behind it, "
+                f"seek to {header.next_offset}"
+            ) from error
+        if not self._decoded:
+            self.position = header.next_offset
+
+    def _is_shown(self, waiting: _Waiting) -> bool:
+        header = waiting.header
+        while self._to_abort and self._to_abort[0].first_offset <= header.last_offset:
+            self._aborted.add(ProducerId(self._to_abort.pop(0).producer_id))
+        if header.is_control:
+            if header.producer_id in self._aborted and self._is_abort(waiting):
+                self._aborted.discard(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in self._aborted)
+
+    def _is_abort(self, waiting: _Waiting) -> bool:
+        records = records_of(waiting.view, waiting.at, limit_bytes=self._limit_bytes)
+        return bool(records) and records[0].key == _ABORT
+
+    def _clear(self) -> None:
+        self._batches.clear()
+        self._decoded.clear()
+        self._to_abort.clear()
+        self._aborted.clear()
+        self.buffered_bytes = 0
