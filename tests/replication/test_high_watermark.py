@@ -82,7 +82,7 @@ def test_mark_stands_still_until_forgotten_ends_are_reported_again() -> None:
     hw = HighWatermark([LEADER, FOLLOWER], START)
     hw.record(FOLLOWER, FIRST_LIFE, Offset(9))
     hw.forget()
-    hw.restate(LEADER, FIRST_LIFE, Offset(9))
+    hw.restate(LEADER, Offset(9))
 
     assert hw.mark == 0
 

@@ -66,9 +66,9 @@ class LeaderEpochs:
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
         """Note that ``epoch`` appends at ``start``; true if that is news to be written down.
 
-        HOT: once per append, where it is almost always the first line that answers.  An entry
-        that the new one contradicts belonged to a tail that is gone, or to an epoch that
-        never wrote anything, and is dropped.
+        HOT: once per append, nearly always with the epoch of the last one, which the first
+        line answers (benchmarks/replication/leader.py).  An entry that the new one contradicts
+        belonged to a tail that is gone, or to an epoch that never wrote, and is dropped.
         """
         if self._entries and epoch == self._entries[-1].epoch and start >= self._entries[-1].start:
             return False

@@ -17,7 +17,6 @@ from waystation.model.ids import BrokerEpoch, NodeId
 from waystation.model.offsets import Offset
 
 _NOT_YET = Offset(0)
-_NO_LIFE = BrokerEpoch(-1)
 
 
 class HighWatermark:
@@ -41,25 +40,26 @@ class HighWatermark:
         heard = self._heard.get(node)
         if heard is not None and (life, end) <= heard:
             return False
-        return self.restate(node, life, end)
+        self._heard[node] = (life, end)
+        return self.restate(node, end)
 
-    def restate(self, node: NodeId, life: BrokerEpoch, end: Offset) -> bool:
+    def restate(self, node: NodeId, end: Offset) -> bool:
         """Believe ``end`` even if it is lower than before; true if the mark moved.
 
-        HOT: twice per append of a partition with one replica, once for the append and once
-        for its flush; the leader's own reports cannot overtake each other.
+        HOT: twice per append, for the append and for its flush.  The leader's own reports
+        cannot overtake each other, and usually it is alone (benchmarks/replication/leader.py).
         """
-        self._heard[node] = (life, end)
-        if node in self._ends:
-            self._ends[node] = end
-            return self._advance()
-        return False
+        ends = self._ends
+        if node not in ends:
+            return False
+        ends[node] = end
+        return self._advance_to(end if len(ends) == 1 else min(ends.values()))
 
     def count(self, counted: Iterable[NodeId], *, enough: bool) -> bool:
         """Change who counts, and whether they are enough to move; true if the mark moved."""
         self._ends = {node: self.end_of(node) for node in counted}
         self._stalled = not enough
-        return self._advance()
+        return self._advance_to(min(self._ends.values(), default=_NOT_YET))
 
     def forget(self) -> None:
         """Drop every report: the next ones mean something else than the last."""
@@ -68,13 +68,12 @@ class HighWatermark:
 
     def end_of(self, node: NodeId) -> Offset:
         """The end last reported by ``node``; zero if it was never heard of."""
-        return self._heard.get(node, (_NO_LIFE, _NOT_YET))[1]
+        if node in self._ends:
+            return self._ends[node]
+        return self._heard[node][1] if node in self._heard else _NOT_YET
 
-    def _advance(self) -> bool:
-        if self._stalled or not self._ends:
-            return False
-        lowest = min(self._ends.values())
-        if lowest <= self.mark:
+    def _advance_to(self, lowest: Offset) -> bool:
+        if self._stalled or lowest <= self.mark:
             return False
         self.mark = lowest
         return True

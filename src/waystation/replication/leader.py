@@ -20,7 +20,6 @@ from waystation.replication.in_sync import InSync
 
 DISK = "disk"
 _START = Offset(0)
-_OWN_LIFE = BrokerEpoch(0)
 
 
 class LeaderState:
@@ -81,10 +80,9 @@ class LeaderState:
     def on_local(self, log_end: Offset, flushed_end: Offset) -> bool:
         """The leader's own log grew or was flushed; true if the high watermark moved.
 
-        HOT: twice per append.
+        HOT: twice per append (benchmarks/replication/leader.py).
         """
-        end = flushed_end if self._flushed else log_end
-        return self._mark.restate(self._leader, _OWN_LIFE, end)
+        return self._mark.restate(self._leader, flushed_end if self._flushed else log_end)
 
     def on_follower(
         self, node: NodeId, life: BrokerEpoch, log_end: Offset, flushed_end: Offset
