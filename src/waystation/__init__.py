@@ -1,5 +1,50 @@
-"""Waystation: a distributed message queue that speaks the Kafka protocol."""
+"""Waystation: a distributed message queue that speaks the Kafka protocol.
+
+The public Python API is here: ``Producer``, ``Consumer``, ``Admin`` and what they hand out.
+Each is imported when it is first used, so that ``import waystation`` costs nothing.
+"""
+
+from typing import TYPE_CHECKING
 
 from waystation.version import VERSION as __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from waystation.client.admin import Admin
+    from waystation.client.consumer import Consumer
+    from waystation.client.message import Message
+    from waystation.client.outgoing import RecordMetadata
+    from waystation.client.producer import Producer
+    from waystation.model.errors import WaystationError
+    from waystation.model.ids import TopicPartition
+
+__all__ = [
+    "Admin",
+    "Consumer",
+    "Message",
+    "Producer",
+    "RecordMetadata",
+    "TopicPartition",
+    "WaystationError",
+    "__version__",
+]
+
+_HOMES = {
+    "Admin": "waystation.client.admin",
+    "Consumer": "waystation.client.consumer",
+    "Message": "waystation.client.message",
+    "Producer": "waystation.client.producer",
+    "RecordMetadata": "waystation.client.outgoing",
+    "TopicPartition": "waystation.model.ids",
+    "WaystationError": "waystation.model.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'waystation' has no attribute {name!r}")
+    from importlib import import_module
+
+    found: object = getattr(import_module(home), name)
+    globals()[name] = found
+    return found

@@ -188,15 +188,19 @@ _SAYINGS: dict[ErrorCode, str] = {
     ErrorCode.REQUEST_TIMED_OUT: "did not finish in time: the outcome is unknown",
     ErrorCode.KAFKA_STORAGE_ERROR: "is offline: look at its broker's disk and log",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "may not be used by you: ask its operator",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "does not hold that offset",
     ErrorCode.CORRUPT_MESSAGE: "found the batch corrupt on arrival",
 }
+
+# Brokers say less about these than we can.
+_BETTER_SAID = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 def error_of(code: int, subject: str, said: str | None = None) -> WaystationError:
     """The error to raise for ``code``; ``said`` is the broker's own message, if it sent one."""
     known = code_of(code)
     saying = _SAYINGS.get(known, f"failed with {known.name}")
-    sentence = f"{subject}: {said}" if said else f"{subject} {saying}"
+    sentence = f"{subject}: {said}" if said and known not in _BETTER_SAID else f"{subject} {saying}"
     cls = _CLASSES.get(known)
     return BrokerError(known, sentence) if cls is None else cls(sentence)
 

@@ -1,0 +1,401 @@
+"""The admin: topics, their options, their oldest records, and what brokers say of themselves.
+
+A method does one thing to one topic, and raises if the broker refuses it.  What changes the
+cluster is asked of its controller and asked again only if that was the wrong one; what only
+asks is repeated while it fails retriably.
+"""
+
+from collections.abc import Iterable, Mapping
+from random import Random
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from waystation.client.bootstrap import DEFAULT_BOOTSTRAP, Address
+from waystation.client.descriptions import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigSource,
+    CreatedTopic,
+    LogDir,
+    ProducerDescription,
+    TopicDescription,
+)
+from waystation.client.errors import code_of, error_of
+from waystation.client.metadata import BrokerView, ClusterView
+from waystation.client.offsets import EARLIEST, LATEST, OffsetAndTime, list_offsets
+from waystation.client.options import ConnectionOptions, connection_settings
+from waystation.client.router import Router
+from waystation.client.transport import Connect, connect_tcp
+from waystation.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from waystation.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from waystation.messages.delete_records import (
+    HIGH_WATERMARK,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from waystation.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from waystation.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from waystation.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from waystation.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from waystation.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+from waystation.messages.incremental_alter_configs import (
+    DELETE,
+    SET,
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from waystation.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from waystation.model.errors import ErrorCode
+from waystation.model.ids import NodeId, ProducerId, TopicId, TopicPartition
+from waystation.model.offsets import Millis, Offset
+from waystation.wire.message import Message
+
+__all__ = ["EARLIEST", "LATEST", "Admin"]
+
+R = TypeVar("R", bound=Message)
+
+_TOPIC, _BROKER = 2, 4
+_NOT_SAID = -1
+
+
+class Admin:
+    """Manages a cluster; use it as ``async with Admin(...) as admin``."""
+
+    def __init__(
+        self,
+        bootstrap: str = DEFAULT_BOOTSTRAP,
+        *,
+        connect: Connect = connect_tcp,
+        chance: Random | None = None,
+        **options: Unpack[ConnectionOptions],
+    ) -> None:
+        self._router = Router(
+            bootstrap, connection_settings(options), connect=connect, chance=chance
+        )
+
+    async def start(self) -> Self:
+        """Reach the cluster; ``async with`` does this."""
+        await self._router.start()
+        return self
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._router.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- topics -----------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        assignments: Mapping[int, Iterable[int]] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """Create a topic; numbers that are not given are the broker's defaults."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=_NOT_SAID if partitions is None else partitions,
+            replication_factor=_NOT_SAID if replication_factor is None else replication_factor,
+            configs=[
+                CreatableTopicConfig(name=option, value=value)
+                for option, value in (configs or {}).items()
+            ],
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=list(nodes))
+                for index, nodes in (assignments or {}).items()
+            ],
+        )
+        request = CreateTopicsRequest(
+            topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only
+        )
+        told = (await self._ask_controller(request, CreateTopicsResponse)).topics[0]
+        _raise_if(told.error_code, f"topic {name}", told.error_message)
+        return CreatedTopic(
+            name, TopicId(told.topic_id), told.num_partitions, told.replication_factor
+        )
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records."""
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self._timeout_ms
+        )
+        told = (await self._ask_controller(request, DeleteTopicsResponse)).responses[0]
+        _raise_if(told.error_code, f"topic {name}", told.error_message)
+
+    async def list_topics(self, *, internal: bool = False) -> list[TopicDescription]:
+        """Every topic by name; those that the cluster keeps for itself on request."""
+        view = await self._metadata(None)
+        described = [_described(view, name) for name in sorted(view.topics)]
+        return [topic for topic in described if internal or not topic.internal]
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """One topic and who holds its partitions."""
+        view = await self._metadata([name])
+        _raise_if(view.refused.get(name, ErrorCode.NONE), f"topic {name}")
+        return _described(view, name)
+
+    async def create_partitions(self, topic: str, total: int) -> None:
+        """Raise the number of partitions to ``total``; keys may then hash elsewhere."""
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=topic, count=total)], timeout_ms=self._timeout_ms
+        )
+        told = (await self._ask_controller(request, CreatePartitionsResponse)).results[0]
+        _raise_if(told.error_code, f"topic {topic}", told.error_message)
+
+    # --- records ----------------------------------------------------------------------------
+
+    async def delete_records(
+        self, before: Mapping[tuple[str, int], int | None]
+    ) -> dict[TopicPartition, Offset]:
+        """Delete what comes before an offset, or with ``None`` everything; the new starts."""
+        starts: dict[TopicPartition, Offset] = {}
+        for where, offset in before.items():
+            partition = TopicPartition(*where)
+            wanted = HIGH_WATERMARK if offset is None else offset
+            starts[partition] = await self._delete_records(partition, wanted)
+        return starts
+
+    async def list_offsets(
+        self, wanted: Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, OffsetAndTime]:
+        """The offset at a time in ms, or at ``EARLIEST`` or ``LATEST``; -1 if all are older."""
+        return await list_offsets(
+            self._router, {TopicPartition(*where): time for where, time in wanted.items()}
+        )
+
+    async def describe_producers(self, partition: tuple[str, int]) -> list[ProducerDescription]:
+        """The idempotent producers that a partition remembers."""
+        where = TopicPartition(*partition)
+        request = DescribeProducersRequest(
+            topics=[TopicRequest(name=where.topic, partition_indexes=[where.partition])]
+        )
+
+        async def attempt() -> list[ProducerDescription]:
+            response = await self._ask_leader(where, request, DescribeProducersResponse)
+            told = response.topics[0].partitions[0]
+            _raise_if(told.error_code, f"partition {where}", told.error_message)
+            return [
+                ProducerDescription(
+                    ProducerId(one.producer_id),
+                    one.producer_epoch,
+                    one.last_sequence,
+                    Millis(one.last_timestamp),
+                )
+                for one in told.active_producers
+            ]
+
+        return await self._router.retrying(attempt, self._patience_ms)
+
+    # --- options ----------------------------------------------------------------------------
+
+    async def describe_configs(
+        self, topic: str | None = None, *, broker: int | None = None
+    ) -> dict[str, ConfigEntry]:
+        """The options of a topic, or of a broker by its number, and where each comes from."""
+        kind, name = _resource(topic, broker)
+        request = DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=kind, resource_name=name)],
+            include_documentation=True,
+        )
+        response = await self._ask_about(broker, request, DescribeConfigsResponse)
+        told = response.results[0]
+        _raise_if(told.error_code, _named(topic, broker), told.error_message)
+        return {
+            one.name: ConfigEntry(
+                one.name,
+                one.value,
+                ConfigSource(max(one.config_source, 0)),
+                one.read_only,
+                one.is_sensitive,
+                one.documentation,
+            )
+            for one in told.configs
+        }
+
+    async def alter_configs(
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | None = None,
+        set: Mapping[str, str] | None = None,  # noqa: A002 - reads as what it does
+        unset: Iterable[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set some options and return others to their default; the rest stay as they are."""
+        kind, name = _resource(topic, broker)
+        changes = [
+            AlterableConfig(name=option, config_operation=SET, value=value)
+            for option, value in (set or {}).items()
+        ]
+        changes += [AlterableConfig(name=option, config_operation=DELETE) for option in unset]
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+        response = await self._ask_about(broker, request, IncrementalAlterConfigsResponse)
+        told = response.responses[0]
+        _raise_if(told.error_code, _named(topic, broker), told.error_message)
+
+    # --- brokers ----------------------------------------------------------------------------
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Who belongs to the cluster."""
+        told = await self._ask_any(DescribeClusterRequest(), DescribeClusterResponse)
+        _raise_if(told.error_code, "the cluster", told.error_message)
+        brokers = tuple(
+            BrokerView(NodeId(one.broker_id), Address(one.host, one.port), one.rack)
+            for one in told.brokers
+        )
+        return ClusterDescription(told.cluster_id, NodeId(told.controller_id), brokers)
+
+    async def describe_log_dirs(self, broker: int | None = None) -> list[LogDir]:
+        """The data directories of one broker, or of all."""
+        nodes = [NodeId(broker)] if broker is not None else sorted(self._router.view.brokers)
+        found: list[LogDir] = []
+        for node in nodes:
+            told = await self._router.ask(
+                self._router.to_node(node), DescribeLogDirsRequest(), DescribeLogDirsResponse
+            )
+            _raise_if(told.error_code, f"node {node}")
+            for one in told.results:
+                sizes = {
+                    TopicPartition(topic.name, partition.partition_index): partition.partition_size
+                    for topic in one.topics
+                    for partition in topic.partitions
+                }
+                error = code_of(one.error_code)
+                found.append(
+                    LogDir(node, one.log_dir, error, one.total_bytes, one.usable_bytes, sizes)
+                )
+        return found
+
+    # --- behind the scenes ------------------------------------------------------------------
+
+    @property
+    def _timeout_ms(self) -> int:
+        return self._router.settings.request_timeout_ms
+
+    @property
+    def _patience_ms(self) -> int:
+        return self._router.settings.metadata_timeout_ms
+
+    async def _metadata(self, names: Iterable[str] | None) -> ClusterView:
+        listed = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=listed, allow_auto_topic_creation=False)
+        return ClusterView().after(await self._ask_any(request, MetadataResponse))
+
+    async def _ask_any(self, request: Message, expect: type[R]) -> R:
+        async def attempt() -> R:
+            return await self._router.ask(self._router.to_any(), request, expect)
+
+        return await self._router.retrying(attempt, self._patience_ms)
+
+    async def _ask_about(self, broker: int | None, request: Message, expect: type[R]) -> R:
+        """Options of a broker are that broker's business, those of topics anyone's."""
+        if broker is None:
+            return await self._ask_any(request, expect)
+        return await self._router.ask(self._router.to_node(NodeId(broker)), request, expect)
+
+    async def _ask_leader(self, where: TopicPartition, request: Message, expect: type[R]) -> R:
+        leader = await self._router.leader_of(where)
+        return await self._router.ask(self._router.to_node(leader), request, expect)
+
+    async def _ask_controller(self, request: Message, expect: type[R]) -> R:
+        """Ask the controller; a second time if it is someone else by now."""
+        response = await self._router.ask(self._router.to_controller(), request, expect)
+        if ErrorCode.NOT_CONTROLLER in _codes_in(response):
+            await self._router.refresh()
+            response = await self._router.ask(self._router.to_controller(), request, expect)
+        return response
+
+    async def _delete_records(self, where: TopicPartition, before: int) -> Offset:
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=where.topic,
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=where.partition, offset=before)
+                    ],
+                )
+            ],
+            timeout_ms=self._timeout_ms,
+        )
+
+        async def attempt() -> Offset:
+            response = await self._ask_leader(where, request, DeleteRecordsResponse)
+            told = response.topics[0].partitions[0]
+            _raise_if(told.error_code, f"partition {where}")
+            return Offset(told.low_watermark)
+
+        return await self._router.retrying(attempt, self._patience_ms)
+
+
+def _raise_if(code: int, subject: str, said: str | None = None) -> None:
+    if code:
+        raise error_of(code, subject, said)
+
+
+def _described(view: ClusterView, name: str) -> TopicDescription:
+    topic = view.topics[name]
+    return TopicDescription(name, topic.id, topic.internal, topic.partitions)
+
+
+def _resource(topic: str | None, broker: int | None) -> tuple[int, str]:
+    if (topic is None) == (broker is None):
+        raise TypeError("name either a topic or a broker")
+    return (_BROKER, str(broker)) if topic is None else (_TOPIC, topic)
+
+
+def _named(topic: str | None, broker: int | None) -> str:
+    return f"broker {broker}" if topic is None else f"topic {topic}"
+
+
+def _codes_in(response: Message) -> list[int]:
+    """The error codes of the topics in an answer of the controller."""
+    match response:
+        case CreateTopicsResponse():
+            return [one.error_code for one in response.topics]
+        case DeleteTopicsResponse():
+            return [one.error_code for one in response.responses]
+        case CreatePartitionsResponse():
+            return [one.error_code for one in response.results]
+        case _:
+            return []
