@@ -4,10 +4,9 @@ The public Python API is here: ``Producer``, ``Consumer``, ``Admin`` and what th
 Each is imported when it is first used, so that ``import waystation`` costs nothing.
 """
 
-from typing import TYPE_CHECKING
+from waystation.version import VERSION
 
-from waystation.version import VERSION as __version__
-
+TYPE_CHECKING = False  # what type checkers take for typing's, which would cost 20 ms to import
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
     from waystation.client.consumer import Consumer
@@ -27,6 +26,8 @@ __all__ = [
     "WaystationError",
     "__version__",
 ]
+
+__version__ = VERSION
 
 _HOMES = {
     "Admin": "waystation.client.admin",
