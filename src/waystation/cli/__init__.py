@@ -1,0 +1,1 @@
+"""The command ``waystation``: one file per noun, imported when the noun is used."""

@@ -1,0 +1,127 @@
+"""The entry point: finds the command, and turns what goes wrong into one line and an exit code.
+
+Exit codes: 0 success, 1 something failed (one line on standard error names the culprit and the
+remedy), 2 the command line makes no sense, 130 interrupted, 141 the reader of the output left.
+
+Commands are imported when they are used: ``waystation --help`` and ``serve`` pay for nothing
+but themselves.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from waystation.version import VERSION
+
+__all__ = ["cli", "main"]
+
+EXAMPLE = """
+\b
+Example:
+  waystation serve &
+  waystation topic create orders --partitions 3
+  echo 'hello' | waystation produce orders
+  waystation consume orders --from-beginning
+"""
+
+COMMANDS = {
+    "serve": "Run a broker.",
+    "topic": "Create, list, describe, alter, truncate and delete topics.",
+    "produce": "Send messages from standard input, a file or the command line.",
+    "consume": "Print messages.",
+    "doctor": "Check this machine and say the remedy for what is wrong.",
+    "completion": "Print the completion script of a shell.",
+}
+"""Each is the attribute of that name in the module of that name, with its line in --help."""
+
+_INTERRUPTED, _READER_LEFT = 130, 141
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of the table: as one would use them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command; ``None`` if there is no such."""
+        if cmd_name not in COMMANDS:
+            return None
+        found = getattr(import_module(f"waystation.cli.{cmd_name}"), cmd_name)
+        assert isinstance(found, click.Command), f"{found!r} is no command"
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a misspelt one is answered with its nearest neighbour."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"There is no command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup, epilog=EXAMPLE, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(VERSION, message="waystation %(version)s")
+def cli() -> None:
+    """A distributed message queue that speaks the Kafka protocol."""
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(_run(args))
+
+
+def _run(args: Sequence[str] | None) -> int:
+    try:
+        code = cli.main(args, prog_name="waystation", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whatever is still buffered has nowhere to go; Python would complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _READER_LEFT
+    except Exception as error:  # the outermost frame of the process
+        if (line := _explained(error)) is None:
+            raise
+        click.echo(f"waystation: {line}", err=True)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _explained(error: Exception) -> str | None:
+    """One line for what a user can mend; ``None`` for what only we can."""
+    from waystation.model.errors import WaystationError
+
+    if isinstance(error, WaystationError):
+        return str(error)
+    if isinstance(error, OSError):
+        culprit = f"{error.filename}: " if error.filename else ""
+        return f"{culprit}{error.strerror or error}"
+    return None
+
+
+if __name__ == "__main__":
+    main()
