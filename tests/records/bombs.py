@@ -19,6 +19,8 @@ from waystation.records.compression import Codec, compress, decompress
 MIB = 1 << 20
 LIMIT_BYTES = 8 * MIB
 BOMB_BYTES = 256 * MIB
+ZEROS = bytes(MIB)
+PATTERN = bytes(range(256)) * (MIB // 256)
 
 
 def snappy_bomb(size_bytes: int) -> bytes:
@@ -32,41 +34,34 @@ def snappy_bomb(size_bytes: int) -> bytes:
     return bytes(size) + b"\x00A" + b"\xfe\x01\x00" * (size_bytes // 64)
 
 
-def zeros_by(start: Callable[[], Any], size_bytes: int) -> bytes:
-    """Zeros compressed piece by piece, so that the test itself needs no memory."""
-    writer = start()
-    compressed = bytearray()
-    for _ in range(size_bytes // MIB):
-        compressed += writer.compress(bytes(MIB))
-    return bytes(compressed + writer.flush())
+def much_by(writer: Any, piece: bytes) -> bytes:
+    """The piece again and again, compressed one by one so that making a bomb is harmless."""
+    compressed = b"".join(writer.compress(piece) for _ in range(BOMB_BYTES // len(piece)))
+    return compressed + bytes(writer.flush())
 
 
-def lz4_zeros(size_bytes: int) -> bytes:
+def lz4_bomb() -> bytes:
     writer = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX4MB)
-    head = bytes(writer.begin())
-    return (
-        head
-        + b"".join(writer.compress(bytes(MIB)) for _ in range(size_bytes // MIB))
-        + bytes(writer.flush())
-    )
+    return bytes(writer.begin()) + much_by(writer, ZEROS)
 
 
-def declared_zstd() -> bytes:
-    start = zstandard.ZstdCompressor().compressobj
-    return zeros_by(lambda: start(size=BOMB_BYTES), BOMB_BYTES)
+def zstd_bomb(piece: bytes, size: int = -1) -> bytes:
+    """Zeros become blocks that tell their size, a pattern becomes blocks that do not."""
+    return much_by(zstandard.ZstdCompressor().compressobj(size=size), piece)
 
 
 BOMBS: dict[str, tuple[Codec, Callable[[], bytes]]] = {
-    "gzip": (Codec.GZIP, lambda: zeros_by(lambda: zlib.compressobj(9, wbits=31), BOMB_BYTES)),
-    "gzip-members": (Codec.GZIP, lambda: gzip.compress(bytes(MIB)) * 256),
+    "gzip": (Codec.GZIP, lambda: much_by(zlib.compressobj(9, wbits=31), ZEROS)),
+    "gzip-members": (Codec.GZIP, lambda: gzip.compress(ZEROS) * 256),
     "snappy": (Codec.SNAPPY, lambda: snappy_bomb(BOMB_BYTES)),
     "snappy-claim": (Codec.SNAPPY, lambda: b"\xff\xff\xff\xff\x0f\x00A"),
-    "snappy-blocks": (Codec.SNAPPY, lambda: compress(Codec.SNAPPY, bytes(MIB)) * 256),
-    "lz4": (Codec.LZ4, lambda: lz4_zeros(BOMB_BYTES)),
-    "lz4-frames": (Codec.LZ4, lambda: lz4.frame.compress(bytes(MIB)) * 256),
-    "zstd": (Codec.ZSTD, lambda: zeros_by(zstandard.ZstdCompressor().compressobj, BOMB_BYTES)),
-    "zstd-declared": (Codec.ZSTD, declared_zstd),
-    "zstd-frames": (Codec.ZSTD, lambda: zstandard.compress(bytes(MIB)) * 256),
+    "snappy-blocks": (Codec.SNAPPY, lambda: compress(Codec.SNAPPY, ZEROS) * 256),
+    "lz4": (Codec.LZ4, lz4_bomb),
+    "lz4-frames": (Codec.LZ4, lambda: lz4.frame.compress(ZEROS) * 256),
+    "zstd": (Codec.ZSTD, lambda: zstd_bomb(ZEROS)),
+    "zstd-pattern": (Codec.ZSTD, lambda: zstd_bomb(PATTERN)),
+    "zstd-declared": (Codec.ZSTD, lambda: zstd_bomb(PATTERN, BOMB_BYTES)),
+    "zstd-frames": (Codec.ZSTD, lambda: zstandard.compress(ZEROS) * 256),
 }
 
 

@@ -96,6 +96,15 @@ def test_lz4_is_written_as_the_java_client_wants_it() -> None:
     assert lz4.frame.get_frame_info(compress(Codec.LZ4, TEXT))["block_linked"] is False
 
 
+def test_each_library_is_imported_by_its_first_use() -> None:
+    """An idle broker pays for none of them."""
+    loaded = "print(*sorted({'cramjam', 'lz4', 'zstandard'} & set(sys.modules)))"
+    program = f"import sys, waystation.records.batch as b; {loaded}; b.compress(3, b''); {loaded}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert done.stdout.splitlines() == ["", "lz4"], done.stderr
+
+
 @pytest.mark.parametrize("payload", [b"x", TEXT, NOISE], ids=["x", "text", "noise"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_payload_cut_anywhere_is_corrupt(codec: Codec, payload: bytes) -> None:
