@@ -53,11 +53,11 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 # An editable install, so that edits count at once; made anew when dependencies or compiled sources change.
-$(STAMPS)/run: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py
+$(STAMPS)/run: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py src/waystation/records/codec.pxd
 	$(BIN)/pip install --disable-pip-version-check -q -e .
 	@touch $@
 
-$(STAMPS)/dev: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py
+$(STAMPS)/dev: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py src/waystation/records/codec.pxd
 	$(BIN)/pip install --disable-pip-version-check -q -e '.[dev]'
 	@touch $@ $(STAMPS)/run
 
