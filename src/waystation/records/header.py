@@ -6,7 +6,7 @@ its base offset and leader epoch are stamped in place.  Four promises hold here:
 1. nothing reads past the buffer or past the batch, whatever the length field says;
 2. no byte of a record is copied or decoded;
 3. ``stamp`` leaves the checksum valid, since CRC-32C covers only what follows it;
-4. what ``check_produced`` lets through may be appended to a log as it is.
+4. what ``check_produced`` lets through needs no second look at its header.
 
 Records inside a batch are the business of ``batch.py``.
 """
