@@ -48,6 +48,9 @@ _FINISHING: Final = 16
 _CLOSED: Final = 32
 _MUTED: Final = 64
 _LEAVING: Final = 128
+_SAYING_GOODBYE: Final = 256
+
+_GOODBYE_S: Final = 0.5
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -129,8 +132,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def finish(self) -> None:
         """Read no further request, and close once those already read are answered."""
-        self._hold(_FINISHING)
-        self._close_if_finished()
+        if self._has_nothing_to_send():
+            self.close("finished")
+        else:
+            self._hold(_FINISHING)
 
     def when_closed(self, run: Callable[[], None]) -> None:
         """Have ``run`` called when the connection ends, however it ends."""
@@ -165,6 +170,8 @@ class Connection(asyncio.BufferedProtocol):
         uvloop reads a socket again at once, up to 32 times, for as long as reads fill their
         buffer.  A client that keeps them full is stopped until the others had their turn.
         """
+        if self._holds & _SAYING_GOODBYE:
+            return
         self.received_bytes += nbytes
         self._hub.traffic.bytes_in.value += nbytes
         if self._inbox.received(nbytes):
@@ -282,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         """The stream makes no sense, and where the next request begins is unknown."""
         self._hub.traffic.malformed.add()
         self._hub.complain("request.malformed", peer=self.peer, problem=str(error))
-        self.close(str(error))
+        self._cut(str(error))
 
     def _give_up(self, request: Request, error: Exception) -> None:
         self._hub.traffic.failed.add()
@@ -295,7 +302,12 @@ class Connection(asyncio.BufferedProtocol):
             client_id=request.client_id,
             exc_info=error,
         )
-        self.close(f"the request failed: {error}")
+        self._cut(f"the request failed: {error}")
+
+    def _cut(self, reason: str) -> None:
+        """End the connection, but not the replies to requests before the bad one."""
+        self.flush()
+        self.close(reason)
 
     # Replies.
 
@@ -336,14 +348,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._outbox.send(parts)
             if not self._outbox.is_empty:
                 self._hold(_NOT_TAKING)
-        self._close_if_finished()
+        self._end_if_finished()
 
     def sent_all(self) -> None:
         """The client took everything it was sent."""
         self._release(_NOT_TAKING)
         if self._holds & _LEAVING:
             self.close("the client closed it")
-        self._close_if_finished()
+        self._end_if_finished()
 
     def cannot_send(self, error: OSError | ShortRegionError) -> None:
         """The client is gone, or a file cannot be read; the reply's length is already out."""
@@ -356,10 +368,25 @@ class Connection(asyncio.BufferedProtocol):
             self._unflushed = True
             self._hub.flush_soon(self)
 
-    def _close_if_finished(self) -> None:
-        done = not self._replies and not self._replies.ready and self._outbox.is_empty
-        if done and self._holds & _FINISHING and not self._serving:
-            self.close("finished")
+    def _end_if_finished(self) -> None:
+        if self._holds & _FINISHING and not self._serving and self._has_nothing_to_send():
+            self._say_goodbye()
+
+    def _has_nothing_to_send(self) -> bool:
+        return not self._replies and not self._replies.ready and self._outbox.is_empty
+
+    def _say_goodbye(self) -> None:
+        """Close so that the last replies are not lost.
+
+        Closing a socket that holds unread requests resets it, and a client that learns of the
+        reset may throw away replies it has not looked at.  So only our side is closed, and what
+        still comes in is thrown away, until the client is gone too or has had its time.
+        """
+        self._holds = _SAYING_GOODBYE
+        self._outbox.send_end()
+        self._inbox.drop()
+        self._loop.call_later(_GOODBYE_S, self.close, "finished")
+        self._go_on_reading()
 
     # When to read.
 
@@ -393,7 +420,11 @@ class Connection(asyncio.BufferedProtocol):
         self._streak_bytes = 0
         if self._inbox.at < self._inbox.end and not self._inbox.is_growing():
             self._serve()
-        if not self._holds and not self._is_reading and not self._transport.is_closing():
+        if not self._holds:
+            self._go_on_reading()
+
+    def _go_on_reading(self) -> None:
+        if not self._is_reading and not self._transport.is_closing():
             self._is_reading = True
             self._transport.resume_reading()
 

@@ -12,6 +12,7 @@ means that it cannot be closed, and its number given to another file, while we w
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -115,6 +116,11 @@ class Outbox:
         self._queue.extend(parts)
         if was_empty:
             self._pump()
+
+    def send_end(self) -> None:
+        """Tell the other side that nothing more comes."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Send nothing more; what waits is dropped."""

@@ -1,0 +1,1 @@
+"""Real sockets on free ports, on both event loops."""
