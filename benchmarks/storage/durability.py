@@ -1,0 +1,209 @@
+"""What acks=all on disk costs: a pool of sync threads against one journal per directory.
+
+An open loop offers a steady load: batches arrive on a schedule whether or not earlier ones
+are durable, and each is timed from the moment it was due (no coordinated omission).
+
+- ``pool``: a batch is appended to its partition's file; that file is queued for an fdatasync
+  by one of N threads; while it waits or runs, further batches of the partition join the next.
+- ``journal``: a batch is appended to its partition's file and to one journal; one thread
+  syncs the journal over and over, and everything before each sync is durable.
+
+Run: python benchmarks/storage/durability.py [--partitions 100] [--rate 12000] [--seconds 4]
+"""
+
+import argparse
+import os
+import queue
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+RECORD_BYTES = 1024
+
+
+@dataclass
+class Load:
+    """The offered load and what became of it."""
+
+    partitions: int
+    rate: int
+    records_per_batch: int
+    seconds: float
+    waited_s: list[float] = field(default_factory=list)
+    syncs: int = 0
+    cpu_s: float = 0.0
+    elapsed_s: float = 0.0
+
+
+class Pool:
+    """One file per partition, N threads; at most one sync per file at a time."""
+
+    def __init__(self, folder: str, load: Load, threads: int, preallocate: bool) -> None:
+        self.name = f"pool of {threads}" + (", preallocated" if preallocate else "")
+        self.files = [_create(folder, str(n), preallocate) for n in range(load.partitions)]
+        self.waiting: list[list[float]] = [[] for _ in self.files]
+        self.busy = [False] * load.partitions
+        self.work: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self.synced: deque[int] = deque()
+        self.in_sync: list[list[float]] = [[] for _ in self.files]
+        self.load = load
+        self.threads = [threading.Thread(target=self._sync) for _ in range(threads)]
+        for thread in self.threads:
+            thread.start()
+
+    def append(self, partition: int, batch: bytes, due: float) -> None:
+        os.write(self.files[partition], batch)
+        self.waiting[partition].append(due)
+        if not self.busy[partition]:
+            self._begin(partition)
+
+    def collect(self) -> None:
+        now = time.perf_counter()
+        while self.synced:
+            partition = self.synced.popleft()
+            self.load.waited_s += [now - due for due in self.in_sync[partition]]
+            self.load.syncs += 1
+            self.busy[partition] = False
+            if self.waiting[partition]:
+                self._begin(partition)
+
+    def idle(self) -> bool:
+        return not any(self.busy)
+
+    def close(self) -> None:
+        for _ in self.threads:
+            self.work.put(None)
+        for thread in self.threads:
+            thread.join()
+        for file in self.files:
+            os.close(file)
+
+    def _begin(self, partition: int) -> None:
+        self.busy[partition] = True
+        self.in_sync[partition], self.waiting[partition] = self.waiting[partition], []
+        self.work.put(partition)
+
+    def _sync(self) -> None:
+        while (partition := self.work.get()) is not None:
+            os.fdatasync(self.files[partition])
+            self.synced.append(partition)
+
+
+class Journal:
+    """One journal beside the partition files; one thread that syncs it."""
+
+    def __init__(self, folder: str, load: Load) -> None:
+        self.name = "one journal"
+        self.files = [_create(folder, str(n), preallocate=False) for n in range(load.partitions)]
+        self.journal = _create(folder, "journal", preallocate=False)
+        self.waiting: list[float] = []
+        self.in_sync: list[float] = []
+        self.work: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
+        self.synced: deque[bool] = deque()
+        self.busy = False
+        self.load = load
+        self.thread = threading.Thread(target=self._sync)
+        self.thread.start()
+
+    def append(self, partition: int, batch: bytes, due: float) -> None:
+        os.write(self.files[partition], batch)
+        os.write(self.journal, batch)
+        self.waiting.append(due)
+        if not self.busy:
+            self._begin()
+
+    def collect(self) -> None:
+        now = time.perf_counter()
+        while self.synced:
+            self.synced.popleft()
+            self.load.waited_s += [now - due for due in self.in_sync]
+            self.load.syncs += 1
+            self.busy = False
+            if self.waiting:
+                self._begin()
+
+    def idle(self) -> bool:
+        return not self.busy
+
+    def close(self) -> None:
+        self.work.put(None)
+        self.thread.join()
+        for file in (*self.files, self.journal):
+            os.close(file)
+
+    def _begin(self) -> None:
+        self.busy = True
+        self.in_sync, self.waiting = self.waiting, []
+        self.work.put(True)
+
+    def _sync(self) -> None:
+        while self.work.get() is not None:
+            os.fdatasync(self.journal)
+            self.synced.append(True)
+
+
+def offer(load: Load, to: Pool | Journal) -> None:
+    """Append batches when they are due, to random partitions, until the time is over."""
+    chance = random.Random(7)
+    batch = chance.randbytes(RECORD_BYTES * load.records_per_batch)
+    gap_s = load.records_per_batch / load.rate
+    cpu_before, started = time.process_time(), time.perf_counter()
+    due = started
+    while due < started + load.seconds:
+        now = time.perf_counter()
+        while due <= now:
+            to.append(chance.randrange(load.partitions), batch, due)
+            due += gap_s
+        to.collect()
+        time.sleep(0.0001)
+    while not to.idle():
+        to.collect()
+        time.sleep(0.0001)
+    load.elapsed_s = time.perf_counter() - started
+    load.cpu_s = time.process_time() - cpu_before
+
+
+def report(name: str, load: Load) -> None:
+    waits = sorted(load.waited_s)
+    at = {p: waits[min(len(waits) - 1, int(len(waits) * p))] * 1e3 for p in (0.5, 0.99, 0.999)}
+    print(
+        f"{name:24} p50 {at[0.5]:7.2f}  p99 {at[0.99]:7.2f}  p99.9 {at[0.999]:7.2f} ms   "
+        f"{load.syncs / load.elapsed_s:6.0f} syncs/s   {load.cpu_s / load.elapsed_s:5.1%} of a core",
+        flush=True,
+    )
+
+
+def _create(folder: str, name: str, preallocate: bool) -> int:
+    file = os.open(os.path.join(folder, name), os.O_CREAT | os.O_WRONLY)
+    if preallocate:
+        os.posix_fallocate(file, 0, 16 << 20)
+    os.fsync(file)
+    return file
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--partitions", type=int, default=100)
+    arguments.add_argument("--rate", type=int, default=12_000, help="records per second")
+    arguments.add_argument("--records-per-batch", type=int, default=3)
+    arguments.add_argument("--seconds", type=float, default=4.0)
+    arguments.add_argument("--folder", default=None, help="on the disk to be measured")
+    given = arguments.parse_args()
+    contenders = [(threads, False) for threads in (1, 2, 4, 8, 16)] + [(8, True), (0, False)]
+    print(f"{given.partitions} partitions, {given.rate} records/s of {RECORD_BYTES} bytes")
+    for threads, preallocate in contenders:
+        folder = tempfile.mkdtemp(dir=given.folder)
+        load = Load(given.partitions, given.rate, given.records_per_batch, given.seconds)
+        to = Pool(folder, load, threads, preallocate) if threads else Journal(folder, load)
+        offer(load, to)
+        to.close()
+        report(to.name, load)
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
