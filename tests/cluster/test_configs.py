@@ -123,11 +123,12 @@ def test_options_of_a_topic_that_is_not_there_are_refused(world: Items) -> None:
 
 
 def test_altering_is_void_once_the_topic_is_deleted(world: Items) -> None:
-    changes = alter_topic(world.image, "orders", [Alteration("flush.ms", SET, "1")])
-    world.commit(delete_topic(world.image.topic("orders")))
+    world.create(TopicSpec("plain"))
+    changes = alter_topic(world.image, "plain", [Alteration("flush.ms", SET, "1")])
+    world.commit(delete_topic(world.image.topic("plain")))
 
     assert not world.commit(changes)
-    assert keys.topic_config("orders") not in world.items
+    assert keys.topic_config("plain") not in world.items
 
 
 def test_of_two_who_alter_at_once_neither_loses_its_change(world: Items) -> None:

@@ -55,6 +55,15 @@ def test_of_two_that_register_one_id_at_once_one_is_registered() -> None:
     assert world.image.brokers[ONE].host == "a"
 
 
+def test_of_two_that_register_at_once_the_second_decides_again() -> None:
+    world = Items()
+    _, first = register(world.image, ONE, "a", 1)
+    _, second = register(world.image, TWO, "b", 2)
+
+    assert world.commit(first)
+    assert not world.commit(second), "they would share an epoch"
+
+
 def test_only_one_decides_and_its_successor_has_a_higher_epoch() -> None:
     world = Items()
     first, late = claim_controller(world.image, ONE), claim_controller(world.image, TWO)

@@ -48,17 +48,14 @@ def test_a_lower_end_of_a_newer_incarnation_is_believed() -> None:
 
 
 def test_a_replica_that_joins_counts_from_where_it_is() -> None:
-    hw = HighWatermark([LEADER], START)
-    hw.record(LEADER, FIRST_LIFE, Offset(5))
-    hw.record(FOLLOWER, FIRST_LIFE, Offset(5))
-    hw.count([LEADER, FOLLOWER], enough=True)
-    hw.record(LEADER, FIRST_LIFE, Offset(8))
+    hw = HighWatermark([LEADER, LAGGARD], START)
+    hw.record(LEADER, FIRST_LIFE, Offset(9))
+    hw.record(FOLLOWER, FIRST_LIFE, Offset(7))
+    hw.record(LAGGARD, FIRST_LIFE, Offset(3))
 
-    assert hw.mark == 5
-
-    hw.record(FOLLOWER, FIRST_LIFE, Offset(6))
-
-    assert hw.mark == 6
+    assert hw.mark == 3
+    assert hw.count([LEADER, FOLLOWER], enough=True)
+    assert hw.mark == 7
 
 
 def test_a_replica_that_leaves_holds_nobody_back() -> None:

@@ -110,13 +110,16 @@ def test_a_leader_outside_the_in_sync_set_is_our_bug() -> None:
 
 
 def test_from_memory_to_disk_nothing_unflushed_commits_any_more() -> None:
-    state = pair("memory")
+    nodes = [LEADER, FOLLOWER, NodeId(3)]
+    state = LeaderState(EPOCH, nodes, 1, "memory", leader=LEADER)
     state.on_local(Offset(10), Offset(0))
-    state.on_follower(FOLLOWER, LIFE, Offset(5), Offset(0))
+    state.on_follower(FOLLOWER, LIFE, Offset(10), Offset(0))
+    state.on_follower(NodeId(3), LIFE, Offset(5), Offset(0))
     state.reconfigure(1, "disk")
     state.on_local(Offset(10), Offset(10))
+    state.on_follower(NodeId(3), LIFE, Offset(10), Offset(10))
 
-    assert state.high_watermark == 5
+    assert state.high_watermark == 5, "what the first follower has in memory does not count"
 
     state.on_follower(FOLLOWER, LIFE, Offset(10), Offset(7))
 

@@ -214,8 +214,11 @@ class _Draft:
                 self._single["cluster_id"] = None
 
     def image(self, revision: int) -> ClusterImage:
+        for name in self._new_topics:
+            self._remove_topic(name)
         for name, made in self._new_topics.items():
-            self._replace_topic(name, made)
+            if made is not None:
+                self._make_topic(name, *made)
         for topic_id, states in self._new_states.items():
             self._place_states(topic_id, states)
         return replace(
@@ -237,21 +240,21 @@ class _Draft:
         except ValueError:
             raise MetadataFormatError(key, f"{topic!r} is no topic id") from None
 
-    def _replace_topic(self, name: str, made: tuple[TopicValue, int] | None) -> None:
-        """Set the topic aside, whole, so that its states find their new place below."""
+    def _remove_topic(self, name: str) -> None:
+        """Take the topic away, if it is there; what is known of it finds its place later."""
         old = self._topics.now.get(name)
         if old is not None:
             self._topics.drop(name)
             self._by_id.drop(old.id)
             known = {n: each for n, each in enumerate(old.partitions) if each.version}
             self._new_states[old.id] = {**known, **self._new_states.get(old.id, {})}
-        if made is not None:
-            value, version = made
-            partitions = tuple(UNBORN._replace(replicas=each) for each in value.replicas)
-            topic = TopicImage(name, value.id, partitions, version)
-            self._topics.own()[name] = self._by_id.own()[value.id] = topic
-            waiting = self._strays.now.get(value.id, {})
-            self._new_states[value.id] = {**waiting, **self._new_states.get(value.id, {})}
+
+    def _make_topic(self, name: str, value: TopicValue, version: int) -> None:
+        partitions = tuple(UNBORN._replace(replicas=each) for each in value.replicas)
+        topic = TopicImage(name, value.id, partitions, version)
+        self._topics.own()[name] = self._by_id.own()[value.id] = topic
+        waiting = self._strays.now.get(value.id, {})
+        self._new_states[value.id] = {**waiting, **self._new_states.get(value.id, {})}
 
     def _place_states(self, topic_id: TopicId, states: Mapping[int, PartitionImage | None]) -> None:
         """Give each state to its partition, or to the strays if there is none."""
