@@ -171,6 +171,9 @@ _SAYINGS: dict[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         "does not exist: check the name, or create it with `waystation topic create`"
     ),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: (
+        "may not be called that: letters, digits, '.', '_' and '-' only, at most 249 of them"
+    ),
     ErrorCode.TOPIC_ALREADY_EXISTS: "exists already: choose another name, or delete it first",
     ErrorCode.LEADER_NOT_AVAILABLE: "has no leader at the moment: is its broker running?",
     ErrorCode.MESSAGE_TOO_LARGE: (

@@ -1,0 +1,331 @@
+"""``waystation topic``: create, list, describe, alter, truncate, delete."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from waystation.cli.options import (
+    bootstrap_option,
+    json_option,
+    pairs,
+    parse_time,
+    yes_option,
+)
+from waystation.cli.output import print_json, print_table, say, shown_bytes
+
+if TYPE_CHECKING:
+    from waystation.client.admin import Admin
+    from waystation.client.descriptions import ConfigEntry, TopicDescription
+
+T = TypeVar("T")
+
+_PATIENCE_MS = 3_000
+
+
+def _example(text: str) -> str:
+    return f"\n\b\nExample:\n  {text}\n"
+
+
+def _admin(bootstrap: str, work: Callable[["Admin"], Awaitable[T]]) -> T:
+    """Run ``work`` with an admin on a loop of its own."""
+    from waystation.client.admin import Admin
+    from waystation.runtime.loops import run
+
+    async def with_admin() -> T:
+        async with Admin(bootstrap, metadata_timeout_ms=_PATIENCE_MS) as admin:
+            return await work(admin)
+
+    return run(with_admin())
+
+
+@click.group(
+    epilog=_example("waystation topic create orders --partitions 3 --config retention.ms=86400000")
+)
+def topic() -> None:
+    """Create, list, describe, alter, truncate and delete topics."""
+
+
+# --- create and list ------------------------------------------------------------------------
+
+
+@topic.command(
+    epilog=_example("waystation topic create orders --partitions 3 --config retention.ms=86400000")
+)
+@click.argument("name")
+@click.option("--partitions", type=int, help="How many partitions.  [default: the broker's]")
+@click.option(
+    "--replication-factor", type=int, help="How many copies of each.  [default: the broker's]"
+)
+@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="An option.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic is there already.")
+@bootstrap_option
+@json_option
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Create the topic NAME."""
+    from waystation.model.errors import TopicExistsError
+
+    async def work(admin: "Admin") -> dict[str, object]:
+        try:
+            made = await admin.create_topic(
+                name,
+                partitions,
+                replication_factor=replication_factor,
+                configs=pairs(configs, "--config"),
+            )
+        except TopicExistsError:
+            if not if_not_exists:
+                raise
+            return {"topic": name, "created": False}
+        return {
+            "topic": name,
+            "created": True,
+            "id": str(made.id),
+            "partitions": made.partitions,
+            "replication_factor": made.replication_factor,
+        }
+
+    told = _admin(bootstrap, work)
+    if as_json:
+        print_json(told)
+    elif told["created"]:
+        say(f"created topic {name} with {told['partitions']} partitions")
+    else:
+        say(f"topic {name} exists already")
+
+
+@topic.command("list", epilog=_example("waystation topic list --json"))
+@click.option("--internal", is_flag=True, help="Also those that the cluster keeps for itself.")
+@bootstrap_option
+@json_option
+def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
+    """List the topics."""
+    found = _admin(bootstrap, lambda admin: admin.list_topics(internal=internal))
+    if as_json:
+        for one in found:
+            print_json({"topic": one.name, "id": str(one.id), "partitions": len(one.partitions)})
+    elif found:
+        print_table(("TOPIC", "PARTITIONS"), ((one.name, len(one.partitions)) for one in found))
+    else:
+        say("there are no topics; `waystation topic create NAME` makes one")
+
+
+# --- describe -------------------------------------------------------------------------------
+
+
+@topic.command(epilog=_example("waystation topic describe orders"))
+@click.argument("name")
+@click.option("--all-configs", is_flag=True, help="Also options that have their default.")
+@bootstrap_option
+@json_option
+def describe(name: str, all_configs: bool, bootstrap: str, as_json: bool) -> None:
+    """Show the partitions of the topic NAME, what they hold, and the topic's options."""
+    told = _admin(bootstrap, lambda admin: _described(admin, name, all_configs))
+    if as_json:
+        print_json(told)
+        return
+    say(f"topic {name}, id {told['id']}")
+    titles = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "START", "END", "SIZE")
+    print_table(titles, (_partition_row(one) for one in told["partitions"]))
+    if told["configs"]:
+        say("")
+        rows = [(option, one["value"], one["source"]) for option, one in told["configs"].items()]
+        print_table(("OPTION", "VALUE", "FROM"), rows)
+
+
+async def _described(admin: "Admin", name: str, all_configs: bool) -> dict[str, Any]:
+    from waystation.model.ids import TopicPartition
+
+    described = await admin.describe_topic(name)
+    starts, ends = await _ends(admin, described)
+    sizes: dict[TopicPartition, int] = {}
+    for directory in await admin.describe_log_dirs():
+        sizes |= directory.partitions
+    configs = await admin.describe_configs(name)
+    return {
+        "topic": name,
+        "id": str(described.id),
+        "partitions": [
+            {
+                "partition": one.partition,
+                "leader": one.leader,
+                "leader_epoch": one.epoch,
+                "replicas": one.replicas,
+                "in_sync": one.in_sync,
+                "start_offset": starts.get(one.partition),
+                "end_offset": ends.get(one.partition),
+                "size_bytes": sizes.get(TopicPartition(name, one.partition)),
+            }
+            for one in described.partitions
+        ],
+        "configs": _shown_configs(configs, all_configs),
+    }
+
+
+async def _ends(
+    admin: "Admin", described: "TopicDescription"
+) -> tuple[dict[int, int], dict[int, int]]:
+    """First and next offset of the partitions that have a leader to ask."""
+    from waystation.client.offsets import EARLIEST, LATEST
+
+    led = [(described.name, one.partition) for one in described.partitions if one.leader >= 0]
+    starts = await admin.list_offsets(dict.fromkeys(led, EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(led, LATEST))
+    return (
+        {where.partition: told.offset for where, told in starts.items()},
+        {where.partition: told.offset for where, told in ends.items()},
+    )
+
+
+def _shown_configs(configs: dict[str, "ConfigEntry"], every: bool) -> dict[str, dict[str, Any]]:
+    from waystation.client.descriptions import ConfigSource
+
+    return {
+        name: {"value": one.value, "source": one.source.name.lower()}
+        for name, one in sorted(configs.items())
+        if every or one.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    }
+
+
+def _partition_row(one: dict[str, Any]) -> tuple[object, ...]:
+    size = one["size_bytes"]
+    return (
+        one["partition"],
+        "none" if one["leader"] < 0 else one["leader"],
+        one["leader_epoch"],
+        ",".join(map(str, one["replicas"])),
+        ",".join(map(str, one["in_sync"])),
+        "?" if one["start_offset"] is None else one["start_offset"],
+        "?" if one["end_offset"] is None else one["end_offset"],
+        "?" if size is None else shown_bytes(size),
+    )
+
+
+# --- change ---------------------------------------------------------------------------------
+
+
+@topic.command(
+    epilog=_example("waystation topic alter orders --partitions 6 --set retention.ms=-1")
+)
+@click.argument("name")
+@click.option("--partitions", type=int, help="The new number of partitions; it can only grow.")
+@click.option("--set", "sets", multiple=True, metavar="NAME=VALUE", help="Set an option.")
+@click.option("--unset", multiple=True, metavar="NAME", help="Return an option to its default.")
+@bootstrap_option
+@json_option
+def alter(
+    name: str,
+    partitions: int | None,
+    sets: tuple[str, ...],
+    unset: tuple[str, ...],
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Add partitions to the topic NAME, or change its options."""
+    if partitions is None and not sets and not unset:
+        raise click.UsageError("nothing to alter: give --partitions, --set or --unset")
+    changes = pairs(sets, "--set")
+
+    async def work(admin: "Admin") -> None:
+        if changes or unset:
+            await admin.alter_configs(name, set=changes, unset=unset)
+        if partitions is not None:
+            await admin.create_partitions(name, partitions)
+
+    _admin(bootstrap, work)
+    if as_json:
+        print_json({"topic": name, "partitions": partitions, "set": changes, "unset": unset})
+    else:
+        say(f"altered topic {name}")
+
+
+@topic.command(
+    epilog=_example("waystation topic truncate orders --before-time 2026-01-31T00:00:00Z")
+)
+@click.argument("name")
+@click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; again.")
+@click.option("--before", type=int, metavar="OFFSET", help="Delete what comes before OFFSET.")
+@click.option("--before-time", metavar="TIME", help="Delete what is older: ISO 8601, or ms.")
+@click.option("--all", "everything", is_flag=True, help="Delete everything.")
+@yes_option
+@bootstrap_option
+@json_option
+def truncate(
+    name: str,
+    partitions: tuple[int, ...],
+    before: int | None,
+    before_time: str | None,
+    everything: bool,
+    yes: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Delete the oldest messages of the topic NAME, for good."""
+    if [before is not None, before_time is not None, everything].count(True) != 1:
+        raise click.UsageError("say how far: one of --before, --before-time and --all")
+    time = None if before_time is None else parse_time(before_time)
+    _confirm(f"Delete messages of topic {name} for good?", yes)
+
+    async def work(admin: "Admin") -> dict[int, int]:
+        described = await admin.describe_topic(name)
+        chosen = partitions or [one.partition for one in described.partitions]
+        limits = await _limits(admin, [(name, one) for one in chosen], before, time)
+        starts = await admin.delete_records(limits)
+        return {where.partition: offset for where, offset in starts.items()}
+
+    starts = _admin(bootstrap, work)
+    if as_json:
+        print_json({"topic": name, "start_offsets": {str(one): at for one, at in starts.items()}})
+    else:
+        print_table(("PARTITION", "STARTS AT"), sorted(starts.items()))
+
+
+async def _limits(
+    admin: "Admin", chosen: list[tuple[str, int]], before: int | None, time: int | None
+) -> dict[tuple[str, int], int | None]:
+    """The offset before which each partition is cut; ``None`` cuts all of it."""
+    from waystation.client.offsets import LATEST
+
+    if time is not None:
+        found = await admin.list_offsets(dict.fromkeys(chosen, time))
+        return {one: told.offset if told.offset >= 0 else None for one, told in found.items()}
+    if before is None:
+        return dict.fromkeys(chosen)
+    # A partition that ends before the offset is cut whole; it need not be as long as others.
+    ends = await admin.list_offsets(dict.fromkeys(chosen, LATEST))
+    return {where: min(before, told.offset) for where, told in ends.items()}
+
+
+@topic.command(epilog=_example("waystation topic delete orders --yes"))
+@click.argument("names", nargs=-1, required=True)
+@yes_option
+@bootstrap_option
+@json_option
+def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
+    """Delete topics with all their messages."""
+    _confirm(f"Delete {', '.join(names)} with all messages?", yes)
+
+    async def work(admin: "Admin") -> None:
+        for name in names:
+            await admin.delete_topic(name)
+            if as_json:
+                print_json({"topic": name, "deleted": True})
+            else:
+                say(f"deleted topic {name}")
+
+    _admin(bootstrap, work)
+
+
+def _confirm(question: str, yes: bool) -> None:
+    """Ask whoever sits at a terminal; a script knows what it does."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(question, abort=True)
