@@ -126,6 +126,18 @@ async def test_a_cancelled_write_is_watched_if_it_happened(store: SqliteStore) -
         assert await follower.upto(await put(store, b=b"%d" % n)) == await values(store)
 
 
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "coordination.db")
+    await store.open()
+    lease = await store.lease(1)
+    await store.close()
+
+    with pytest.raises(StoreUnavailableError, match="closed"):
+        await store.get("")
+    with pytest.raises(StoreUnavailableError, match="closed"):
+        await lease.revoke()
+
+
 async def test_a_second_process_is_refused_and_told_why(store: SqliteStore, tmp_path: Path) -> None:
     await put(store, a=b"1")
     script = """

@@ -51,6 +51,7 @@ class SqliteStore:
         self._new_ids = count(1)
         self._tasks = Tasks()
         self._wakes_at = inf
+        self._closed = False
 
     async def open(self) -> None:
         """Open or make the file; fails if another process holds it."""
@@ -65,6 +66,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         """End all watches and let go of the file."""
+        self._closed = True
         self._timers.close()
         await self._tasks.aclose()
         self._watches.close()
@@ -149,6 +151,8 @@ class SqliteStore:
                 self._loop.call_soon_threadsafe(self._watches.lose)
                 raise
 
+        if self._closed:
+            raise StoreUnavailableError(f"{self._path} is closed")
         return await self._loop.run_in_executor(self._thread, in_thread)
 
     def _wake_by(self, deadline: float) -> None:
