@@ -173,6 +173,36 @@ async def test_a_drain_answers_what_is_in_flight() -> None:
         await asyncio.wait_for(draining, 10)
 
 
+async def test_a_drain_under_load_loses_no_reply() -> None:
+    """Whatever was handled is answered, although more requests lie unread in the socket."""
+    async with serving(echo) as server:
+        clients = [await server.connect() for _ in range(4)]
+
+        async def send(client: Client) -> None:
+            while True:
+                await client.send(frame(bytes(1_000)) * 100)
+
+        async def count_replies(client: Client) -> int:
+            received = 0
+            while chunk := await client.reader.read(1 << 16):
+                received += len(chunk)
+            assert received % 1_008 == 0
+            return received // 1_008
+
+        sending = [asyncio.create_task(send(client)) for client in clients]
+        counting = [asyncio.create_task(count_replies(client)) for client in clients]
+        await until(lambda: server.count("requests_total") > 2_000)
+        draining = asyncio.create_task(server.listener.drain(20))
+        replies = await asyncio.wait_for(asyncio.gather(*counting), 20)
+        for task in sending:
+            task.cancel()
+        for client in clients:
+            await client.close()
+        await asyncio.wait_for(draining, 10)
+
+        assert sum(replies) == server.count("requests_total")
+
+
 async def test_a_drain_does_not_wait_longer_than_told(log: Log) -> None:
     held = Held()
     async with serving(held) as server:
@@ -185,6 +215,25 @@ async def test_a_drain_does_not_wait_longer_than_told(log: Log) -> None:
         assert not server.listener.connections
 
     assert log.named("connection.cut")[0]["pending"] == 1
+
+
+async def test_running_out_of_descriptors_harms_only_who_comes_too_late() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving(echo) as server:
+        first = await server.connect()
+        assert await first.ask(b"early") == b"early"
+        socks = [socket.socket() for _ in range(10)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (socks[-1].fileno() + 4, hard))
+        try:
+            for sock in socks:
+                sock.connect(("127.0.0.1", server.port))
+            assert await first.ask(b"still here") == b"still here"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for sock in socks:
+                sock.close()
+
+        assert await (await server.connect()).ask(b"late") == b"late"
 
 
 async def test_a_thousand_connections_at_once_are_served_and_cheap() -> None:

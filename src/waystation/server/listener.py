@@ -9,6 +9,7 @@ import contextlib
 import socket
 from typing import Final
 
+from waystation.runtime import sockets
 from waystation.runtime.clock import Clock
 from waystation.server.connection import Connection
 from waystation.server.hub import DecodeHeader, Handle, Hub
@@ -38,6 +39,7 @@ class Listener:
         """Serve ``handle``; ``scribble`` wipes each request once it was handled, for tests."""
         self._hub = Hub(settings, handle, clock, registry, decode_header, scribble)
         self._sweep = Sweep(self._hub)
+        self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._next_sweep: asyncio.TimerHandle | None = None
 
@@ -51,26 +53,38 @@ class Listener:
         self._hub.settings = settings
 
     async def start(self, host: str, port: int) -> int:
-        """Listen on every address of ``host``; the port, which is a free one if it was 0."""
+        """Bind and serve at once; the port that was bound."""
+        bound_port = await self.bind(host, port)
+        await self.serve()
+        return bound_port
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take every address of ``host``, serving nobody yet; the port, a free one for 0."""
+        self._sockets = await sockets.bind(
+            host, port, self._hub.settings.socket_receive_buffer_bytes
+        )
+        return int(self._sockets[0].getsockname()[1])
+
+    async def serve(self) -> None:
+        """Let clients in at the addresses that were bound."""
         loop = asyncio.get_running_loop()
-        sockets = await _bound(host, port, self._hub.settings)
-        for sock in sockets:
+        for sock in self._sockets:
             server = await loop.create_server(
                 lambda: Connection(self._hub, loop),
                 sock=sock,
                 backlog=self._hub.settings.socket_listen_backlog_size,
             )
             self._servers.append(server)
+            host, port, *_ = sock.getsockname()
+            _events.info("listener.started", host=host, port=port)
         self._sweep_later()
-        bound_port = int(sockets[0].getsockname()[1])
-        _events.info("listener.started", host=host, port=bound_port)
-        return bound_port
 
     async def drain(self, timeout_s: float) -> None:
         """Let nobody in, answer what is in flight for at most ``timeout_s``, close the rest."""
         for server in self._servers:
             server.close()
-        self._servers.clear()
+        for sock in self._sockets:
+            sock.close()
         if self._next_sweep is not None:
             self._next_sweep.cancel()
         for connection in self.connections:
@@ -92,35 +106,3 @@ class Listener:
     def _sweep_and_repeat(self) -> None:
         self.sweep()
         self._sweep_later()
-
-
-async def _bound(host: str, port: int, settings: ServerSettings) -> list[socket.socket]:
-    """A bound socket per address of ``host``, all on the same port."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
-    both = any(family == socket.AF_INET for family, _ in addresses)
-    sockets: list[socket.socket] = []
-    try:
-        for family, address in addresses:
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            sockets.append(sock)
-            _set_up(sock, settings, only_ipv6=both)
-            taken = sockets[0].getsockname()[1] if len(sockets) > 1 else port
-            sock.bind((address[0], taken, *address[2:]))
-    except BaseException:
-        for sock in sockets:
-            sock.close()
-        raise
-    return sockets
-
-
-def _set_up(sock: socket.socket, settings: ServerSettings, *, only_ipv6: bool) -> None:
-    sock.setblocking(False)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if settings.socket_receive_buffer_bytes >= 0:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
-    if sock.family == socket.AF_INET6:
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_ipv6)
