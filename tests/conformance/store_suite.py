@@ -307,7 +307,7 @@ class StoreSuite:
         early = Follower(store.watch("", start))
         keys = [f"k/{n}" for n in range(5)]
         last = start
-        for step in range(count(100, 2_000)):
+        for step in range(count(100, 900)):
             if chance.random() < 0.3:
                 result = await store.txn({}, {}, [chance.choice(keys)])
             else:
