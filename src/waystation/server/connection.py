@@ -132,10 +132,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def finish(self) -> None:
         """Read no further request, and close once those already read are answered."""
-        if self._has_nothing_to_send():
-            self.close("finished")
-        else:
+        if not self._holds & (_SAYING_GOODBYE | _CLOSED):
             self._hold(_FINISHING)
+            self._end_if_finished()
 
     def when_closed(self, run: Callable[[], None]) -> None:
         """Have ``run`` called when the connection ends, however it ends."""
@@ -369,11 +368,10 @@ class Connection(asyncio.BufferedProtocol):
             self._hub.flush_soon(self)
 
     def _end_if_finished(self) -> None:
-        if self._holds & _FINISHING and not self._serving and self._has_nothing_to_send():
+        if not self._holds & _FINISHING or self._serving:
+            return
+        if not self._replies and not self._replies.ready and self._outbox.is_empty:
             self._say_goodbye()
-
-    def _has_nothing_to_send(self) -> bool:
-        return not self._replies and not self._replies.ready and self._outbox.is_empty
 
     def _say_goodbye(self) -> None:
         """Close so that the last replies are not lost.
