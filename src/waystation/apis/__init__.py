@@ -1,0 +1,1 @@
+"""One file per Kafka API: wire to domain and back, translation only."""

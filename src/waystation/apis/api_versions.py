@@ -1,0 +1,62 @@
+"""ApiVersions: what this broker speaks, for clients of any age.
+
+A version of this request that we do not speak is answered all the same, in version 0 with the
+error and the list: it is how a newer client learns to ask again in an older way.
+"""
+
+from waystation.apis.call import Call
+from waystation.broker.broker import Broker
+from waystation.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from waystation.model.errors import ErrorCode
+from waystation.wire.headers import encode_response_header
+from waystation.wire.versions import ApiKey, Versions
+
+# Level of Kafka's metadata that clients may assume; 4.0 as Kafka numbers it.
+_METADATA_VERSION = 25
+
+
+def answer(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
+    """The whole table, and the features that are switched on."""
+    software = call.message.client_software_name
+    if software:
+        call.connection.client_software = f"{software}/{call.message.client_software_version}"
+    return ApiVersionsResponse(
+        api_keys=_table(),
+        finalized_features_epoch=0,
+        supported_features=[
+            SupportedFeatureKey(
+                name="metadata.version", min_version=1, max_version=_METADATA_VERSION
+            )
+        ],
+        finalized_features=[
+            FinalizedFeatureKey(
+                name="metadata.version",
+                min_version_level=_METADATA_VERSION,
+                max_version_level=_METADATA_VERSION,
+            )
+        ],
+    )
+
+
+def answer_unknown_version(correlation_id: int) -> list[bytes]:
+    """The answer to a version from the future, ready to send."""
+    refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table())
+    header = encode_response_header(ApiKey.API_VERSIONS, 0, correlation_id)
+    return [header, refusal.encode(0)]
+
+
+def _table() -> list[ApiVersion]:
+    # Imported here: the registry lists this file too.
+    from waystation.apis.registry import APIS
+
+    return [_row(key, api.advertised) for key, api in APIS.items()]
+
+
+def _row(key: ApiKey, versions: Versions) -> ApiVersion:
+    return ApiVersion(api_key=key, min_version=versions.low, max_version=versions.high)

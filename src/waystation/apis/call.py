@@ -1,0 +1,47 @@
+"""One request on its way through its handler."""
+
+from typing import Generic, TypeVar
+
+from waystation.server.connection import Connection, Request, Respond
+from waystation.wire.headers import encode_response_header
+from waystation.wire.message import Message
+from waystation.wire.versions import ApiKey
+
+Q = TypeVar("Q", bound=Message)
+
+
+class Call(Generic[Q]):
+    """The decoded message, who sent it, and the way back.
+
+    Views inside ``message`` point into the receive buffer: a handler that waits must have
+    copied what it still needs.
+    """
+
+    __slots__ = (
+        "_key",
+        "_respond",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "message",
+        "version",
+    )
+
+    def __init__(self, key: ApiKey, message: Q, request: Request, respond: Respond) -> None:
+        self._key = key
+        self._respond = respond
+        self.message = message
+        self.version = request.api_version
+        self.correlation_id = request.correlation_id
+        self.client_id = request.client_id
+        self.connection: Connection = request.connection
+
+    def reply(self, response: Message) -> None:
+        """Send ``response``; exactly one of ``reply`` and ``no_reply`` is called, once."""
+        parts = response.encode_parts(self.version)
+        parts.insert(0, encode_response_header(self._key, self.version, self.correlation_id))
+        self._respond(parts)
+
+    def no_reply(self) -> None:
+        """The client asked not to be answered."""
+        self._respond(None)

@@ -1,0 +1,40 @@
+"""CreatePartitions: more partitions for topics that exist."""
+
+from waystation.apis.call import Call
+from waystation.apis.errors import FINE, told
+from waystation.broker.broker import Broker
+from waystation.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from waystation.model.errors import WaystationError
+from waystation.model.ids import NodeId
+
+
+async def answer(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse:
+    """The outcome for each topic."""
+    request = call.message
+    results = [
+        await _add(broker, topic, validate_only=request.validate_only) for topic in request.topics
+    ]
+    return CreatePartitionsResponse(results=results)
+
+
+async def _add(
+    broker: Broker, topic: CreatePartitionsTopic, *, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [[NodeId(node) for node in one.broker_ids] for one in topic.assignments]
+    outcome = FINE
+    try:
+        await broker.topics.add_partitions(
+            topic.name, topic.count, assignments, validate_only=validate_only
+        )
+    except WaystationError as error:
+        outcome = told(error)
+    return CreatePartitionsTopicResult(
+        name=topic.name, error_code=outcome.code, error_message=outcome.message
+    )

@@ -1,0 +1,81 @@
+"""DescribeConfigs: every option of a topic or broker, its value, and who set it."""
+
+from waystation.apis.call import Call
+from waystation.apis.errors import told
+from waystation.apis.resources import BROKER, TOPIC, broker_named, unknown_kind
+from waystation.broker.broker import Broker
+from waystation.cluster.effective import Explained, Source
+from waystation.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from waystation.model.errors import WaystationError
+from waystation.model.topics import check_topic_name
+
+# Kafka's numbers of value types.
+_TYPES = {bool: 1, str: 2, int: 5, float: 6, tuple: 7}
+
+
+def answer(broker: Broker, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+    """The options of each resource asked about."""
+    return DescribeConfigsResponse(
+        results=[_resource(broker, call.message, asked) for asked in call.message.resources]
+    )
+
+
+def _resource(
+    broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        resource_type=asked.resource_type, resource_name=asked.resource_name
+    )
+    try:
+        explained = _explain(broker, asked)
+    except WaystationError as error:
+        result.error_code, result.error_message = told(error)
+        return result
+    keys = asked.configuration_keys
+    result.configs = [
+        _config(one, request, fixed=asked.resource_type == BROKER and not one.option.live)
+        for one in explained
+        if keys is None or one.name in keys
+    ]
+    return result
+
+
+def _explain(broker: Broker, asked: DescribeConfigsResource) -> list[Explained]:
+    if asked.resource_type == TOPIC:
+        check_topic_name(asked.resource_name)
+        broker.image.topic(asked.resource_name)
+        return broker.configs.explain_topic(asked.resource_name)
+    if asked.resource_type == BROKER:
+        if broker_named(asked.resource_name, broker.node) == str(broker.node):
+            return broker.configs.explain_broker()
+        return [
+            one
+            for one in broker.configs.explain_broker()
+            if any(given.source is Source.EVERY_BROKER for given in one.given)
+        ]
+    raise unknown_kind(asked.resource_type)
+
+
+def _config(
+    one: Explained, request: DescribeConfigsRequest, *, fixed: bool
+) -> DescribeConfigsResourceResult:
+    synonyms = one.given if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=one.name,
+        value=one.value,
+        read_only=fixed,
+        config_source=one.source,
+        synonyms=[
+            DescribeConfigsSynonym(name=given.name, value=given.value, source=given.source)
+            for given in synonyms
+        ],
+        config_type=_TYPES[one.option.kind],
+        documentation=one.option.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,68 @@
+"""From a frame to the handler of its API, and from the handler's result to the reply.
+
+A handler returns its response, or an awaitable of it, or nothing if it replies by itself
+later.  Whatever goes wrong inside one costs its own connection and no other.
+"""
+
+from collections.abc import Awaitable
+
+from waystation.apis.api_versions import answer_unknown_version
+from waystation.apis.call import Call
+from waystation.apis.registry import APIS
+from waystation.broker.broker import Broker
+from waystation.messages.catalog import request_type
+from waystation.model.errors import UnsupportedVersionError
+from waystation.runtime.tasks import Tasks
+from waystation.server.connection import Request, Respond
+from waystation.telemetry.logs import get_logger
+from waystation.wire.message import Message
+from waystation.wire.versions import ApiKey
+
+events = get_logger("apis")
+
+
+class Dispatcher:
+    """Hands each request to its API; given to the server as its ``handle``."""
+
+    __slots__ = ("_broker", "_routes", "_tasks")
+
+    def __init__(self, broker: Broker, tasks: Tasks) -> None:
+        self._broker = broker
+        self._tasks = tasks
+        self._routes = {
+            int(key): (key, request_type(key), api.answer, api.spoken) for key, api in APIS.items()
+        }
+
+    def handle(self, request: Request, respond: Respond) -> None:
+        """HOT: once per request."""
+        route = self._routes.get(request.api_key)
+        if route is None or not route[3].include(request.api_version):
+            self._refuse(request, respond)
+            return
+        key, message_type, answer, _ = route
+        message = message_type.decode(request.body, request.api_version)
+        call = Call(key, message, request, respond)
+        result = answer(self._broker, call)
+        if result is None:
+            return
+        if isinstance(result, Message):
+            call.reply(result)
+        else:
+            self._tasks.spawn(self._answer_later(call, result), f"api-{key.name.lower()}")
+
+    def _refuse(self, request: Request, respond: Respond) -> None:
+        if request.api_key == ApiKey.API_VERSIONS:
+            respond(list(answer_unknown_version(request.correlation_id)))
+            return
+        raise UnsupportedVersionError(
+            f"API {request.api_key} v{request.api_version} is not served here"
+        )
+
+    async def _answer_later(self, call: Call[Message], result: Awaitable[Message]) -> None:
+        try:
+            call.reply(await result)
+        except Exception as error:  # the outermost frame of this task
+            events.error(
+                "request.failed", client=call.client_id, peer=call.connection.peer, exc_info=error
+            )
+            call.connection.close(f"the request failed: {error}")

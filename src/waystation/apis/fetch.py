@@ -1,0 +1,135 @@
+"""Fetch: whole committed batches from many partitions, waiting for them if asked to.
+
+From version 7 a session remembers what a consumer reads; from 13 topics go by id.  Records
+are handed on as regions of files: the bytes never enter this process.
+"""
+
+from collections.abc import Iterator
+
+from waystation.apis.call import Call
+from waystation.broker.broker import Broker
+from waystation.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, FetchSession
+from waystation.broker.fetching import Fetch, Found, Limits, Wanted
+from waystation.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+from waystation.model.errors import NotLeaderError, WaystationError
+from waystation.model.ids import LeaderEpoch, TopicId
+from waystation.model.offsets import Offset
+
+_IDS_FROM_VERSION = 13
+_SESSIONS_FROM_VERSION = 7
+
+
+def answer(broker: Broker, call: Call[FetchRequest]) -> None:
+    """HOT: once per fetch request; the reply leaves from here or from the end of a long poll."""
+    request = call.message
+    try:
+        session, wanted = _session(broker, call)
+    except WaystationError as error:
+        call.reply(FetchResponse(error_code=error.code))
+        return
+
+    def done(found: list[Found]) -> None:
+        told = found
+        if session is not None and request.session_epoch > FIRST_EPOCH:
+            told = session.news(found)
+        elif session is not None:
+            session.news(found)
+        session_id = NO_SESSION if session is None else session.id
+        call.reply(FetchResponse(session_id=session_id, responses=_topics(told, call.version)))
+
+    limits = Limits(
+        request.min_bytes,
+        min(request.max_bytes, broker.settings.fetch_max_bytes),
+        request.max_wait_ms,
+    )
+    Fetch(broker.replicas, wanted, limits, done).start(broker.timers, broker.waiting_fetches)
+
+
+def _session(broker: Broker, call: Call[FetchRequest]) -> tuple[FetchSession | None, list[Wanted]]:
+    """The session that this request opens, continues or does without, and what to read."""
+    request, by_id = call.message, call.version >= _IDS_FROM_VERSION
+    changed = list(_wanted(request))
+    if call.version < _SESSIONS_FROM_VERSION or request.session_epoch == FINAL_EPOCH:
+        broker.fetch_sessions.close(request.session_id)
+        return None, changed
+    now_s = broker.clock.monotonic()
+    if request.session_epoch == FIRST_EPOCH:
+        broker.fetch_sessions.close(request.session_id)
+        return broker.fetch_sessions.open(changed, now_s, by_id=by_id), changed
+    session = broker.fetch_sessions.next(
+        request.session_id, request.session_epoch, now_s, by_id=by_id
+    )
+    session.update(changed, _forgotten(request))
+    return session, list(session.wanted.values())
+
+
+def _wanted(request: FetchRequest) -> Iterator[Wanted]:
+    for topic in request.topics:
+        for one in topic.partitions:
+            yield Wanted(
+                topic.topic,
+                one.partition,
+                Offset(one.fetch_offset),
+                one.partition_max_bytes,
+                topic_id=TopicId(topic.topic_id),
+                leader_epoch=LeaderEpoch(one.current_leader_epoch),
+                last_fetched_epoch=LeaderEpoch(one.last_fetched_epoch),
+            )
+
+
+def _forgotten(request: FetchRequest) -> Iterator[tuple[str | TopicId, int]]:
+    for topic in request.forgotten_topics_data:
+        for partition in topic.partitions:
+            yield (topic.topic or TopicId(topic.topic_id), partition)
+
+
+def _topics(found: list[Found], version: int) -> list[FetchableTopicResponse]:
+    """Group what was found by topic; the order within a response is the order of reading."""
+    topics: dict[str | TopicId, FetchableTopicResponse] = {}
+    for one in found:
+        key = one.wanted.key[0]
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = FetchableTopicResponse(
+                topic=one.wanted.topic, topic_id=one.wanted.topic_id
+            )
+        topic.partitions.append(_partition(one))
+    return list(topics.values())
+
+
+def _partition(found: Found) -> PartitionData:
+    if found.error is not None:
+        return _refused(found.wanted.partition, found.error)
+    told = PartitionData(
+        partition_index=found.wanted.partition,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.high_watermark,
+        log_start_offset=found.log_start,
+        records=b"" if found.region is None else found.region,
+    )
+    if found.diverging is not None:
+        told.diverging_epoch = EpochEndOffset(
+            epoch=found.diverging.epoch, end_offset=found.diverging.end
+        )
+    return told
+
+
+def _refused(partition: int, error: WaystationError) -> PartitionData:
+    told = PartitionData(
+        partition_index=partition,
+        error_code=error.code,
+        high_watermark=-1,
+        records=b"",
+    )
+    if isinstance(error, NotLeaderError):
+        told.current_leader = LeaderIdAndEpoch(
+            leader_id=-1 if error.leader is None else error.leader, leader_epoch=error.epoch
+        )
+    return told

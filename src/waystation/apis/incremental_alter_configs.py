@@ -1,0 +1,63 @@
+"""IncrementalAlterConfigs: changes some options of a resource and leaves the others."""
+
+from functools import partial
+
+from waystation.apis.call import Call
+from waystation.apis.errors import told
+from waystation.apis.resources import BROKER, TOPIC, broker_named, unknown_kind
+from waystation.broker.broker import Broker
+from waystation.cluster.configs import Alteration, Operation, alter_broker, alter_topic
+from waystation.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from waystation.model.errors import InvalidRequestError, WaystationError
+
+
+async def answer(
+    broker: Broker, call: Call[IncrementalAlterConfigsRequest]
+) -> IncrementalAlterConfigsResponse:
+    """The outcome for each resource."""
+    request = call.message
+    responses = [
+        await _alter(broker, one, validate_only=request.validate_only) for one in request.resources
+    ]
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(
+    broker: Broker, asked: AlterConfigsResource, *, validate_only: bool
+) -> AlterConfigsResourceResponse:
+    response = AlterConfigsResourceResponse(
+        resource_type=asked.resource_type, resource_name=asked.resource_name
+    )
+    try:
+        alterations = [_alteration(one) for one in asked.configs]
+        if asked.resource_type == TOPIC:
+            decide = partial(alter_topic, name=asked.resource_name, alterations=alterations)
+        elif asked.resource_type == BROKER:
+            decide = partial(
+                alter_broker,
+                name=broker_named(asked.resource_name, broker.node),
+                alterations=alterations,
+                options=broker.configs.broker_options,
+            )
+        else:
+            raise unknown_kind(asked.resource_type)
+        await broker.topics.configure(decide, validate_only=validate_only)
+    except WaystationError as error:
+        response.error_code, response.error_message = told(error)
+    return response
+
+
+def _alteration(config: AlterableConfig) -> Alteration:
+    try:
+        operation = Operation(config.config_operation)
+    except ValueError:
+        raise InvalidRequestError(
+            f"{config.name}: {config.config_operation} is no config operation"
+        ) from None
+    return Alteration(config.name, operation, config.value)

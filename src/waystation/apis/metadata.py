@@ -1,0 +1,107 @@
+"""Metadata: who is there and who leads what, and topics made on first use."""
+
+from waystation.apis.call import Call
+from waystation.broker.broker import Broker
+from waystation.cluster.image import ClusterImage
+from waystation.cluster.parts import BrokerImage, PartitionImage, TopicImage
+from waystation.cluster.topics import TopicSpec
+from waystation.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from waystation.model.errors import ErrorCode, WaystationError
+from waystation.model.ids import NO_NODE, NodeId, TopicId
+from waystation.model.topics import check_topic_name
+
+# Everything that may be done, as bits by Kafka's numbers of operations; nobody is restricted yet.
+# Topic: read, write, create, delete, alter, describe, describe and alter configs.
+TOPIC_OPERATIONS = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
+# Cluster: create, alter, describe, cluster action, describe and alter configs, idempotent write.
+CLUSTER_OPERATIONS = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
+
+
+async def answer(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
+    """The brokers, and the topics asked for."""
+    request = call.message
+    asked = request.topics
+    if asked is None or (call.version == 0 and not asked):
+        asked = [MetadataRequestTopic(name=name) for name in broker.image.topics]
+    elif request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
+        await _create_missing(broker, asked)
+    return _response(broker, request, asked)
+
+
+async def _create_missing(broker: Broker, asked: list[MetadataRequestTopic]) -> None:
+    missing = [one.name for one in asked if one.name and one.name not in broker.image.topics]
+    if missing:
+        await broker.topics.create([TopicSpec(name) for name in dict.fromkeys(missing)])
+
+
+def _response(
+    broker: Broker, request: MetadataRequest, asked: list[MetadataRequestTopic]
+) -> MetadataResponse:
+    image = broker.image
+    response = MetadataResponse(
+        brokers=[_broker(one) for one in image.brokers.values()],
+        cluster_id=image.cluster_id,
+        controller_id=NO_NODE if image.controller is None else image.controller.node,
+        topics=[_topic(image, one) for one in asked],
+    )
+    if request.include_topic_authorized_operations:
+        for topic in response.topics:
+            topic.topic_authorized_operations = TOPIC_OPERATIONS
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _broker(one: BrokerImage) -> MetadataResponseBroker:
+    return MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack)
+
+
+def _topic(image: ClusterImage, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    try:
+        if asked.name is None:
+            return _described(image, image.topic_by_id(TopicId(asked.topic_id)))
+        if asked.name not in image.topics:
+            check_topic_name(asked.name)
+        return _described(image, image.topic(asked.name))
+    except WaystationError as error:
+        return MetadataResponseTopic(
+            error_code=error.code, name=asked.name, topic_id=asked.topic_id
+        )
+
+
+def _described(image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[
+            _partition(image, number, state) for number, state in enumerate(topic.partitions)
+        ],
+    )
+
+
+def _partition(
+    image: ClusterImage, number: int, state: PartitionImage
+) -> MetadataResponsePartition:
+    leader = state.leader if state.leader in image.brokers else None
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if leader is not None else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=NO_NODE if leader is None else leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.in_sync),
+        offline_replicas=offline(image, state.replicas),
+    )
+
+
+def offline(image: ClusterImage, replicas: tuple[NodeId, ...]) -> list[int]:
+    """The replicas whose broker is not there."""
+    return [node for node in replicas if node not in image.brokers]

@@ -1,0 +1,171 @@
+"""Produce: append each partition's batch, answer when ``acks`` is satisfied.
+
+``acks=0`` is never answered; a failure then closes the connection, which is the only way left
+to tell.  ``acks=1`` is answered after the append, ``acks=all`` after the commit or after the
+client's own time-out, when the outcome of what is still waiting is unknown to it.
+"""
+
+from functools import partial
+
+from waystation.apis.call import Call
+from waystation.broker.broker import Broker
+from waystation.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from waystation.model.errors import (
+    ErrorCode,
+    InvalidRecordError,
+    NotLeaderError,
+    RequestTimedOutError,
+    UnsupportedCompressionError,
+    WaystationError,
+)
+from waystation.model.ids import TopicId
+from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
+from waystation.partition.partition import ACKS_ALL
+from waystation.records.compression import Codec
+from waystation.records.header import peek
+from waystation.runtime.timers import Timer
+
+_ACKS = (-1, 0, 1)
+_ZSTD_FROM_VERSION = 7
+
+
+class InvalidRequiredAcksError(WaystationError):
+    """``acks`` other than 0, 1 or all."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def answer(broker: Broker, call: Call[ProduceRequest]) -> None:
+    """HOT: once per produce request; the reply leaves from here or from the last commit."""
+    request, now = call.message, broker.clock.now()
+    write = _Write(broker, call, now)
+    topics = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[write.append(topic, data) for data in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
+    write.finish(ProduceResponse(responses=topics))
+
+
+class _Write:
+    """One produce request: what it appended, and what it still waits for."""
+
+    __slots__ = (
+        "_acks",
+        "_appends",
+        "_broker",
+        "_call",
+        "_failed",
+        "_now",
+        "_response",
+        "_timer",
+        "_waiting",
+    )
+
+    def __init__(self, broker: Broker, call: Call[ProduceRequest], now: Millis) -> None:
+        self._broker, self._call, self._now = broker, call, now
+        self._acks = call.message.acks
+        self._appends = 0
+        self._waiting: dict[int, PartitionProduceResponse] = {}
+        self._response: ProduceResponse | None = None
+        self._failed: WaystationError | None = None
+        self._timer: Timer | None = None
+
+    def append(
+        self, topic: TopicProduceData, data: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        """Append one batch; what the client will be told of it may change until the commit."""
+        told = PartitionProduceResponse(index=data.index, base_offset=-1)
+        try:
+            self._append(topic, data, told)
+        except WaystationError as error:
+            self._failed = error
+            _blame(told, error)
+        return told
+
+    def _append(
+        self, topic: TopicProduceData, data: PartitionProduceData, told: PartitionProduceResponse
+    ) -> None:
+        if self._acks not in _ACKS:
+            raise InvalidRequiredAcksError(f"acks is {self._acks}, must be 0, 1 or -1 (all)")
+        partition = self._broker.replicas.get(topic.name, data.index, TopicId(topic.topic_id))
+        batch = data.records
+        if batch is None:
+            raise InvalidRecordError(f"no records for {partition.name}")
+        if self._call.version < _ZSTD_FROM_VERSION and peek(batch).codec == Codec.ZSTD:
+            raise UnsupportedCompressionError("zstd needs a client that speaks Produce v7")
+        self._broker.check_writable(partition.name.topic)
+        appended = partition.append(batch, self._acks, self._now)
+        told.base_offset = appended.base_offset
+        told.log_append_time_ms = (
+            appended.append_time if partition.intake.stamps_time else NO_TIMESTAMP
+        )
+        told.log_start_offset = partition.log.log_start
+        if self._acks == ACKS_ALL:
+            end = Offset(appended.last_offset + 1)
+            self._appends += 1
+            key = self._appends
+            self._waiting[key] = told
+            if partition.when_committed(end, partial(self._committed, key)):
+                del self._waiting[key]
+
+    def finish(self, response: ProduceResponse) -> None:
+        """All is appended: answer now, or once the last commit is in."""
+        self._response = response
+        if self._acks == 0:
+            self._end_unanswered()
+        elif not self._waiting:
+            self._call.reply(response)
+        else:
+            delay_s = max(self._call.message.timeout_ms, 0) / 1_000
+            self._timer = self._broker.timers.call_later(delay_s, self._time_out)
+
+    def _end_unanswered(self) -> None:
+        self._call.no_reply()
+        if self._failed is not None:
+            self._call.connection.close(f"acks=0 produce failed: {self._failed}")
+
+    def _committed(self, key: int, error: WaystationError | None) -> None:
+        told = self._waiting.pop(key, None)
+        if told is None:
+            return
+        if error is not None:
+            _blame(told, error)
+        if not self._waiting and self._response is not None:
+            self._end()
+
+    def _time_out(self) -> None:
+        error = RequestTimedOutError(
+            f"not committed within the {self._call.message.timeout_ms} ms the client allowed"
+        )
+        for told in self._waiting.values():
+            _blame(told, error)
+        self._waiting.clear()
+        self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._response is not None, "ended before everything was appended"
+        self._call.reply(self._response)
+
+
+def _blame(told: PartitionProduceResponse, error: WaystationError) -> None:
+    told.error_code, told.error_message = error.code, str(error)
+    told.base_offset = -1
+    told.log_append_time_ms = NO_TIMESTAMP
+    if isinstance(error, NotLeaderError):
+        told.current_leader = LeaderIdAndEpoch(
+            leader_id=-1 if error.leader is None else error.leader, leader_epoch=error.epoch
+        )

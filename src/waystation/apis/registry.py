@@ -1,0 +1,73 @@
+"""Every API this broker serves, in the order of its keys: coverage at one glance.
+
+``spoken`` are the versions that are answered.  ``advertised`` may reach lower: older librdkafka
+silently stops compressing unless Produce is advertised from 0, although nobody sends 0 to 2.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from waystation.apis import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from waystation.broker.broker import Broker
+from waystation.wire.message import Message
+from waystation.wire.versions import SPOKEN, ApiKey, Versions
+
+# A handler's call carries the message of its own API, which one type cannot say for all.
+Answer = Callable[[Broker, Any], Message | Awaitable[Message] | None]
+
+
+class Api(NamedTuple):
+    """How one API is served."""
+
+    answer: Answer
+    spoken: Versions
+    advertised: Versions
+
+
+def _api(key: ApiKey, answer: Answer, advertised_from: int | None = None) -> tuple[ApiKey, Api]:
+    spoken = SPOKEN[key].versions
+    low = spoken.low if advertised_from is None else advertised_from
+    return key, Api(answer, spoken, Versions(low, spoken.high))
+
+
+APIS: dict[ApiKey, Api] = dict(
+    [
+        _api(ApiKey.PRODUCE, produce.answer, advertised_from=0),
+        _api(ApiKey.FETCH, fetch.answer),
+        _api(ApiKey.LIST_OFFSETS, list_offsets.answer),
+        _api(ApiKey.METADATA, metadata.answer),
+        _api(ApiKey.API_VERSIONS, api_versions.answer),
+        _api(ApiKey.CREATE_TOPICS, create_topics.answer),
+        _api(ApiKey.DELETE_TOPICS, delete_topics.answer),
+        _api(ApiKey.DELETE_RECORDS, delete_records.answer),
+        _api(ApiKey.INIT_PRODUCER_ID, init_producer_id.answer),
+        _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.answer),
+        _api(ApiKey.DESCRIBE_CONFIGS, describe_configs.answer),
+        _api(ApiKey.ALTER_CONFIGS, alter_configs.answer),
+        _api(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs.answer),
+        _api(ApiKey.CREATE_PARTITIONS, create_partitions.answer),
+        _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.answer),
+        _api(ApiKey.DESCRIBE_CLUSTER, describe_cluster.answer),
+        _api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.answer),
+        _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.answer),
+    ]
+)

@@ -1,0 +1,27 @@
+"""What options belong to, by Kafka's numbers: topics and brokers."""
+
+from waystation.cluster.keys import EVERY_BROKER
+from waystation.model.errors import InvalidRequestError
+from waystation.model.ids import NodeId
+
+TOPIC = 2
+BROKER = 4
+
+
+def broker_named(name: str, node: NodeId) -> str:
+    """The key of a broker's options: its number, or all brokers if no name is given.
+
+    Another broker's options are its own to change: clients send those requests to it.
+    """
+    if name == "":
+        return EVERY_BROKER
+    if name != str(node):
+        raise InvalidRequestError(f"this is broker {node}: ask broker {name!r} itself")
+    return name
+
+
+def unknown_kind(resource_type: int) -> InvalidRequestError:
+    """For anything that has no options here."""
+    return InvalidRequestError(
+        f"resource type {resource_type} has no options here; topics are {TOPIC}, brokers {BROKER}"
+    )

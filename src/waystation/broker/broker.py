@@ -1,0 +1,141 @@
+"""One broker: what the APIs ask, and everything it answers from.
+
+It owns no socket and no loop; ``node`` gives it a store, disks and a clock, and starts and
+stops it.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from uuid import uuid4
+
+from waystation.broker.configs import Configs
+from waystation.broker.fetch_sessions import FetchSessions
+from waystation.broker.fetching import Fetch
+from waystation.broker.holdings import Holdings
+from waystation.broker.housekeeping import Housekeeping
+from waystation.broker.membership import Membership
+from waystation.broker.producer_ids import ProducerIds
+from waystation.broker.replicas import Replicas
+from waystation.broker.settings import BrokerSettings
+from waystation.broker.topics import Topics
+from waystation.broker.view import ClusterView
+from waystation.cluster.duties import duties
+from waystation.cluster.image import ClusterImage
+from waystation.cluster.parts import INTERNAL_TOPICS
+from waystation.cluster.topics import TopicDefaults
+from waystation.coordination.store import CoordinationStore
+from waystation.model.errors import InvalidTopicError
+from waystation.model.ids import NodeId, TopicId, uuid_text
+from waystation.model.offsets import Offset
+from waystation.model.settings import Option
+from waystation.model.topics import TopicSettings
+from waystation.partition.partition import Partition
+from waystation.runtime.clock import Clock
+from waystation.runtime.tasks import Tasks
+from waystation.runtime.timers import Timers
+from waystation.storage.directory import DataDirectory
+from waystation.storage.flusher import Flusher
+
+
+class Broker:
+    """The parts of a broker, joined; start it, use it, stop it."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topic_defaults: TopicSettings,
+        static: Mapping[str, str],
+        options: Sequence[Option],
+        *,
+        store: CoordinationStore,
+        directories: Sequence[DataDirectory],
+        clock: Clock,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.node = NodeId(settings.node_id)
+        self.settings = settings
+        self.clock = clock
+        self.directories = directories
+        self.timers = Timers(clock)
+        self.replicas = Replicas()
+        self.waiting_fetches: dict[Fetch, None] = {}
+        self.fetch_sessions = FetchSessions(
+            settings.max_incremental_fetch_session_cache_slots, _new_session_id
+        )
+        self._view = ClusterView(store, self._act)
+        self.configs = Configs(
+            self.node, lambda: self.image, settings, topic_defaults, static, options
+        )
+        self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(uuid4()))
+        self.producer_ids = ProducerIds(self._view)
+        self._membership = Membership(
+            self.node, store, self._view, settings.broker_session_timeout_ms
+        )
+        self._flusher = Flusher(settings.flush_threads, loop.call_soon_threadsafe)
+        self._acting_on = ClusterImage()
+        self._holdings = Holdings(
+            self.node, directories, self.replicas, self._flusher, self._settings_of
+        )
+        self._housekeeping = Housekeeping(self.replicas, directories, lambda: self.settings, clock)
+        self._tasks = Tasks()
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster, as far as this broker has acted on it."""
+        return self._view.image
+
+    async def start(self, host: str, port: int) -> None:
+        """Join the cluster and hold what it assigns; ready to serve when this returns."""
+        image = await self._membership.join(
+            host, port, self.settings.broker_rack or None, lambda: uuid_text(uuid4())
+        )
+        self._acting_on = image
+        await self._holdings.open()
+        await self._act(ClusterImage(), image)
+        await self._holdings.sweep()
+        self._tasks.spawn(self._view.follow(), "cluster-view")
+        self._tasks.spawn(self._membership.keep_alive(), "membership")
+        self._tasks.spawn(self._housekeeping.run(), "housekeeping")
+
+    def answer_waiting(self) -> None:
+        """End every long poll now, with what there is."""
+        for fetch in list(self.waiting_fetches):
+            fetch.end_now()
+
+    async def stop(self) -> None:
+        """Sync and close every log, leave the cluster; the next start scans nothing."""
+        await self._tasks.aclose()
+        await self._flusher.close()
+        for directory in self.directories:
+            await asyncio.to_thread(
+                directory.close, {held.name: held.high_watermark for held in self.replicas}
+            )
+        await self._membership.leave()
+        self.timers.close()
+
+    def check_writable(self, topic: str) -> None:
+        """Refuse clients' writes to the cluster's own topics."""
+        if topic in INTERNAL_TOPICS:
+            raise InvalidTopicError(f"{topic} is the cluster's own: clients may not write to it")
+
+    async def truncate(self, partition: Partition, before: Offset) -> Offset:
+        """Delete records before an offset, and let that survive a crash; the new start."""
+        start = partition.delete_records(before)
+        await partition.log.directory.checkpoint_log_starts()
+        return start
+
+    async def _act(self, before: ClusterImage, after: ClusterImage) -> None:
+        self._acting_on = after
+        self.settings = self.configs.broker(after)
+        await self._holdings.carry_out(duties(before, after, self.node))
+
+    def _settings_of(self, topic: str) -> TopicSettings:
+        return self.configs.topic(self._acting_on, topic)
+
+    def _topic_defaults(self) -> TopicDefaults:
+        return TopicDefaults(self.settings.num_partitions, self.settings.default_replication_factor)
+
+
+def _new_session_id() -> int:
+    return secrets.randbelow((1 << 31) - 1) + 1

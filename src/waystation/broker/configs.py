@@ -1,0 +1,61 @@
+"""The options in force on this broker, and why: see ``cluster/effective.py`` for the rules."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from waystation.broker.settings import BrokerSettings
+from waystation.cluster.effective import (
+    Explained,
+    broker_settings,
+    explain_broker,
+    explain_topic,
+    topic_settings,
+)
+from waystation.cluster.image import ClusterImage
+from waystation.cluster.parts import ConfigImage
+from waystation.model.ids import NodeId
+from waystation.model.settings import Option
+from waystation.model.topics import TopicSettings
+
+
+class Configs:
+    """What the node was started with, overlaid by what was changed since."""
+
+    __slots__ = ("_broker", "_image", "_node", "_static", "_topics", "broker_options")
+
+    def __init__(
+        self,
+        node: NodeId,
+        image: Callable[[], ClusterImage],
+        broker: BrokerSettings,
+        topics: TopicSettings,
+        static: Mapping[str, str],
+        broker_options: Sequence[Option],
+    ) -> None:
+        """``static`` are texts by broker-level name; ``broker_options`` all but the topics'."""
+        self._node = node
+        self._image = image
+        self._broker = broker
+        self._topics = topics
+        self._static = static
+        self.broker_options = broker_options
+
+    def broker(self, image: ClusterImage) -> BrokerSettings:
+        """The broker's settings as ``image`` has them."""
+        return broker_settings(image, self._node, self._broker)
+
+    def topic(self, image: ClusterImage, name: str) -> TopicSettings:
+        """A topic's settings as ``image`` has them."""
+        return topic_settings(image, name, self._node, self._topics)
+
+    def explain_topic(self, name: str, options: Mapping[str, str] | None = None) -> list[Explained]:
+        """Every option of a topic; ``options`` are its own if it is not made yet."""
+        image = self._image()
+        if options is not None:
+            own = {**image.topic_configs, name: ConfigImage(options, 0)}
+            image = replace(image, topic_configs=own)
+        return explain_topic(image, name, self._node, self._static)
+
+    def explain_broker(self) -> list[Explained]:
+        """Every option of this broker."""
+        return explain_broker(self._image(), self._node, self._static, self.broker_options)

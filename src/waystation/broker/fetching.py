@@ -1,0 +1,199 @@
+"""One fetch under way: read what is there, or wait until there is enough.
+
+A fetch ends as soon as one of these holds: it has ``min_bytes``, a partition has an error to
+report, ``max_wait_ms`` has passed, or its connection is gone.  Until then it is a long poll that
+costs nothing: partitions call it when their committed end moves.
+
+1. The response is at most ``max_bytes``, except that the first batch always comes whole.
+2. Partitions are read in the order given; the session rotates that order, so that a busy
+   partition cannot starve the ones behind it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from waystation.broker.replicas import Replicas
+from waystation.model.errors import WaystationError
+from waystation.model.ids import NO_LEADER_EPOCH, NO_TOPIC_ID, LeaderEpoch, TopicId
+from waystation.model.offsets import NO_OFFSET, Offset
+from waystation.partition.partition import Partition
+from waystation.replication.epochs import EpochEnd
+from waystation.runtime.regions import FileRegion
+from waystation.runtime.timers import Timer, Timers
+
+
+class Wanted:
+    """One partition that a client reads, and what it was last told about it."""
+
+    __slots__ = (
+        "last_fetched_epoch",
+        "leader_epoch",
+        "max_bytes",
+        "offset",
+        "partition",
+        "told_high_watermark",
+        "told_log_start",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        topic_id: TopicId = NO_TOPIC_ID,
+        leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        last_fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+    ) -> None:
+        self.topic, self.partition, self.topic_id = topic, partition, topic_id
+        self.offset, self.max_bytes = offset, max_bytes
+        self.leader_epoch, self.last_fetched_epoch = leader_epoch, last_fetched_epoch
+        self.told_high_watermark = self.told_log_start = NO_OFFSET
+
+    @property
+    def key(self) -> tuple[str | TopicId, int]:
+        """What the client calls it: by topic id where it has one, else by name."""
+        return (self.topic or self.topic_id, self.partition)
+
+
+class Found(NamedTuple):
+    """What a fetch found for one partition."""
+
+    wanted: Wanted
+    error: WaystationError | None = None
+    region: FileRegion | None = None
+    high_watermark: Offset = NO_OFFSET
+    log_start: Offset = NO_OFFSET
+    diverging: EpochEnd | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How much there is to send."""
+        return 0 if self.region is None else self.region.nbytes
+
+    @property
+    def is_news(self) -> bool:
+        """Whether an incremental response must mention the partition."""
+        return (
+            self.region is not None
+            or self.error is not None
+            or self.diverging is not None
+            or self.high_watermark != self.wanted.told_high_watermark
+            or self.log_start != self.wanted.told_log_start
+        )
+
+
+class Limits(NamedTuple):
+    """How much and how long; ``max_wait_ms`` of 0 never waits."""
+
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+
+
+class Fetch:
+    """Reads once at ``start`` and again whenever something moved, until it may end."""
+
+    __slots__ = (
+        "_done",
+        "_ended",
+        "_limits",
+        "_partitions",
+        "_replicas",
+        "_timer",
+        "_waiting",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        wanted: Sequence[Wanted],
+        limits: Limits,
+        done: Callable[[list[Found]], None],
+    ) -> None:
+        self._replicas = replicas
+        self._wanted = wanted
+        self._limits = limits
+        self._done = done
+        self._ended = False
+        self._timer: Timer | None = None
+        self._partitions: list[Partition] = []
+        self._waiting: dict[Fetch, None] = {}
+
+    def start(self, timers: Timers, waiting: dict["Fetch", None]) -> None:
+        """Answer at once if that is possible, otherwise wait, listed in ``waiting``."""
+        found, enough = self._read()
+        if enough or self._limits.max_wait_ms <= 0:
+            self._end(found)
+            return
+        for one in self._wanted:
+            partition = self._replicas.find(one.topic, one.partition, one.topic_id)
+            if partition is not None:
+                self._partitions.append(partition)
+                partition.read_waiters.add(self._retry)
+        self._waiting = waiting
+        waiting[self] = None
+        self._timer = timers.call_later(self._limits.max_wait_ms / 1_000, self.end_now)
+
+    def _retry(self) -> None:
+        if self._ended:
+            return
+        found, enough = self._read()
+        if enough:
+            self._end(found)
+
+    def end_now(self) -> None:
+        """Answer with what there is: the time is up, or the node shuts down."""
+        if not self._ended:
+            self._end(self._read()[0])
+
+    def _end(self, found: list[Found]) -> None:
+        self._ended = True
+        self._waiting.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self._partitions:
+            partition.read_waiters.remove(self._retry)
+        self._done(found)
+
+    def _read(self) -> tuple[list[Found], bool]:
+        """What every wanted partition has now, and whether that is enough to answer."""
+        left, total, urgent = self._limits.max_bytes, 0, not self._wanted
+        found = []
+        for one in self._wanted:
+            result = self._read_one(one, left, at_least_one=total == 0)
+            found.append(result)
+            total += result.nbytes
+            left -= result.nbytes
+            urgent = urgent or result.error is not None or result.diverging is not None
+        return found, urgent or total >= self._limits.min_bytes
+
+    def _read_one(self, one: Wanted, left: int, *, at_least_one: bool) -> Found:
+        """HOT: once per partition of every fetch and of every wake-up."""
+        try:
+            partition = self._replicas.get(one.topic, one.partition, one.topic_id)
+            mark = partition.check_epoch(one.leader_epoch).high_watermark
+            log = partition.log
+            diverging = _divergence(partition, one)
+            if one.offset == mark or (left <= 0 and not at_least_one) or diverging:
+                log.check_online()
+                return Found(one, None, None, mark, log.log_start, diverging)
+            limit = min(one.max_bytes, left)
+            region = partition.read(one.offset, limit, at_least_one=at_least_one).region
+            return Found(one, None, region, mark, log.log_start)
+        except WaystationError as error:
+            return Found(one, error)
+
+
+def _divergence(partition: Partition, one: Wanted) -> EpochEnd | None:
+    """Where the reader's log parted from ours, if the epoch it read last says so."""
+    if one.last_fetched_epoch < 0:
+        return None
+    end = partition.log.epoch_end(one.last_fetched_epoch)
+    if end.epoch < 0 or end.epoch < one.last_fetched_epoch or end.end < one.offset:
+        return EpochEnd(*end)
+    return None

@@ -1,0 +1,131 @@
+"""Makes the partitions on this node's disks match what the cluster says it holds.
+
+1. A partition is served only once its log is open and its leadership known.
+2. Of a directory that no topic claims any more, because the topic was deleted while this node
+   was away, nothing is served; it is deleted as the topic would have been.
+3. A partition whose directory is offline stays assigned and answers with a storage error, until
+   an operator repairs the disk; it is never silently made anew elsewhere.
+
+Disk work happens in a thread, so that making a thousand partitions does not stop the loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from waystation.broker.replicas import Replicas
+from waystation.cluster.duties import Duties, Duty
+from waystation.model.errors import StorageError
+from waystation.model.ids import NodeId, TopicPartition
+from waystation.model.topics import TopicSettings
+from waystation.partition.partition import Leadership, Partition
+from waystation.storage.directory import DataDirectory
+from waystation.storage.flusher import Flusher
+from waystation.storage.log import Log
+from waystation.telemetry.logs import get_logger
+
+events = get_logger("broker")
+
+
+class Holdings:
+    """Opens, makes and deletes logs; ``replicas`` is what is being served."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        directories: Sequence[DataDirectory],
+        replicas: Replicas,
+        flusher: Flusher,
+        settings_of: Callable[[str], TopicSettings],
+    ) -> None:
+        self._node = node
+        self._directories = directories
+        self._replicas = replicas
+        self._flusher = flusher
+        self._settings_of = settings_of
+        self._found: dict[TopicPartition, Log] = {}
+        self._loop = asyncio.get_running_loop()
+
+    async def open(self) -> None:
+        """Open every log the directories hold, each directory in a thread of its own."""
+        opened = await asyncio.gather(
+            *(
+                asyncio.to_thread(directory.open_logs, lambda name: self._settings_of(name.topic))
+                for directory in self._directories
+            )
+        )
+        for logs in opened:
+            self._found.update({log.name: log for log in logs})
+
+    async def carry_out(self, duties: Duties) -> None:
+        """Do what the cluster asks, in the order it asks it."""
+        for duty in duties.drop:
+            await self._drop(duty)
+        made = await asyncio.to_thread(self._logs_for, duties.hold)
+        for duty in duties.hold:
+            self._hold(duty, made)
+        for topic in duties.reconfigure:
+            self._reconfigure(topic)
+
+    async def sweep(self) -> None:
+        """Delete logs that nobody claims; call once, after the first duties are done."""
+        for name, log in self._found.items():
+            events.warning("log.unclaimed", partition=str(name), action="deleting")
+            await asyncio.to_thread(log.delete)
+        self._found.clear()
+
+    def _logs_for(self, duties: Sequence[Duty]) -> dict[TopicPartition, Log]:
+        """Open or make the logs that are not served yet; runs in a thread."""
+        made = {}
+        for duty in duties:
+            if self._replicas.find(*duty.name) is None:
+                log = self._found.pop(duty.name, None)
+                if log is not None and log.topic_id != duty.topic_id:
+                    # A namesake that was deleted while this node was away.
+                    log.delete()
+                    log = None
+                made[duty.name] = log if log is not None else self._make(duty)
+        return {name: log for name, log in made.items() if log is not None}
+
+    def _make(self, duty: Duty) -> Log | None:
+        online = [one for one in self._directories if one.offline is None]
+        if not online:
+            events.error("partition.homeless", partition=str(duty.name))
+            return None
+        emptiest = min(online, key=lambda one: one.log_count)
+        try:
+            return emptiest.create_log(duty.name, duty.topic_id, self._settings_of(duty.name.topic))
+        except StorageError as error:
+            events.error("partition.not.made", partition=str(duty.name), reason=str(error))
+            return None
+
+    def _hold(self, duty: Duty, made: dict[TopicPartition, Log]) -> None:
+        partition = self._replicas.find(*duty.name)
+        if partition is None:
+            log = made.get(duty.name)
+            if log is None:
+                return
+            partition = Partition(
+                duty.name,
+                duty.topic_id,
+                log,
+                self._settings_of(duty.name.topic),
+                node=self._node,
+                flusher=self._flusher,
+                defer=self._loop.call_soon,
+            )
+            self._replicas.add(partition)
+        state = duty.state
+        partition.follow_store(Leadership(state.leader, state.leader_epoch, state.in_sync))
+
+    async def _drop(self, duty: Duty) -> None:
+        partition = self._replicas.find("", duty.name.partition, duty.topic_id)
+        if partition is None:
+            return
+        self._replicas.remove(partition)
+        partition.follow_store(Leadership(None, duty.state.leader_epoch, ()))
+        await asyncio.to_thread(partition.log.delete)
+
+    def _reconfigure(self, topic: str) -> None:
+        settings = self._settings_of(topic)
+        for partition in self._replicas.of_topic(topic):
+            partition.reconfigure(settings)

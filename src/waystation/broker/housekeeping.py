@@ -1,0 +1,84 @@
+"""What a broker does when nobody asks: sync, checkpoint, roll, expire, tidy up.
+
+All of it is bounded work on the loop; syncs and checkpoint files go to threads.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from waystation.broker.replicas import Replicas
+from waystation.broker.settings import BrokerSettings
+from waystation.model.errors import StorageError
+from waystation.partition.partition import Partition
+from waystation.runtime.clock import Clock
+from waystation.storage.directory import DataDirectory
+from waystation.telemetry.logs import get_logger
+
+events = get_logger("housekeeping")
+
+_TICK_S = 0.5
+# How many partitions are looked after before others get their turn of the loop.
+_PARTITIONS_PER_TURN = 50
+
+
+class Housekeeping:
+    """One task that goes round all partitions."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        directories: Sequence[DataDirectory],
+        settings: Callable[[], BrokerSettings],
+        clock: Clock,
+    ) -> None:
+        self._replicas = replicas
+        self._directories = directories
+        self._settings = settings
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        checkpointed = retired = self._clock.monotonic()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            settings, now_s = self._settings(), self._clock.monotonic()
+            await self._each(self._tend)
+            if (now_s - checkpointed) * 1_000 >= settings.log_flush_offset_checkpoint_interval_ms:
+                checkpointed = now_s
+                await self.checkpoint()
+            if (now_s - retired) * 1_000 >= settings.log_retention_check_interval_ms:
+                retired = now_s
+                await self._each(self._retire)
+            for directory in self._directories:
+                await asyncio.to_thread(directory.purge, self._clock.now())
+
+    async def checkpoint(self) -> None:
+        """Sync what is not synced yet and write down how far every log is safe."""
+        for partition in self._replicas:
+            partition.flush()
+        for directory in self._directories:
+            if directory.offline is None:
+                marks = {one.name: one.high_watermark for one in self._replicas}
+                await directory.checkpoint(marks)
+
+    async def _each(self, look_after: Callable[[Partition], None]) -> None:
+        for number, partition in enumerate(self._replicas):
+            if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            try:
+                look_after(partition)
+            except StorageError as error:
+                partition.fail(error)
+
+    def _tend(self, partition: Partition) -> None:
+        now = self._clock.now()
+        partition.log.maybe_roll(now)
+        partition.sync_if_due(now)
+
+    def _retire(self, partition: Partition) -> None:
+        if partition.leading:
+            freed_bytes = partition.log.retire(self._clock.now(), partition.high_watermark)
+            if freed_bytes:
+                events.info(
+                    "segments.retired", partition=str(partition.name), freed_bytes=freed_bytes
+                )

@@ -1,0 +1,61 @@
+"""The partitions this broker holds, found by topic name or topic id.
+
+A topic id names one life of a topic: after a delete and a new creation under the same name, a
+client with the old id is told so instead of being given the new topic's records.
+"""
+
+from collections.abc import Iterator
+
+from waystation.model.errors import UnknownTopicError, UnknownTopicIdError
+from waystation.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
+from waystation.partition.partition import Partition
+
+
+class Replicas:
+    """A registry; what a partition does is its own business."""
+
+    __slots__ = ("_by_id", "_by_name")
+
+    def __init__(self) -> None:
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._by_id: dict[tuple[TopicId, int], Partition] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def of_topic(self, topic: str) -> list[Partition]:
+        """The partitions of ``topic`` that this broker holds."""
+        return [held for held in self._by_name.values() if held.name.topic == topic]
+
+    def add(self, partition: Partition) -> None:
+        """Hold ``partition`` from now on."""
+        self._by_name[partition.name] = partition
+        self._by_id[(partition.topic_id, partition.name.partition)] = partition
+
+    def remove(self, partition: Partition) -> None:
+        """Hold it no longer."""
+        del self._by_name[partition.name]
+        del self._by_id[(partition.topic_id, partition.name.partition)]
+
+    def find(self, topic: str, partition: int, topic_id: TopicId = NO_TOPIC_ID) -> Partition | None:
+        """The partition, if this broker holds it; the id counts where no name is given.
+
+        HOT: once per partition of every produce and fetch.
+        """
+        if topic:
+            return self._by_name.get((topic, partition))
+        return self._by_id.get((topic_id, partition))
+
+    def get(self, topic: str, partition: int, topic_id: TopicId = NO_TOPIC_ID) -> Partition:
+        """The partition, or the error that tells the client to look again."""
+        found = self.find(topic, partition, topic_id)
+        if found is None:
+            if topic:
+                raise UnknownTopicError(
+                    f"this node has no partition {TopicPartition(topic, partition)}"
+                )
+            raise UnknownTopicIdError(f"this node has no topic with id {topic_id}")
+        return found

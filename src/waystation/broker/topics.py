@@ -1,0 +1,80 @@
+"""What administrators ask of topics and options: decide, write, wait until it is done here.
+
+The rules are in ``cluster/``; this file only brings decisions to the store.  Each subject of a
+request has its own outcome: one bad topic spoils no other.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from waystation.broker.view import ClusterView
+from waystation.cluster.changes import Changes
+from waystation.cluster.image import ClusterImage
+from waystation.cluster.topics import (
+    TopicDefaults,
+    TopicPlan,
+    TopicSpec,
+    add_partitions,
+    create_topics,
+    delete_topic,
+)
+from waystation.model.errors import WaystationError
+from waystation.model.ids import NodeId, TopicId
+
+Outcomes = dict[str, TopicPlan | WaystationError]
+
+
+class Topics:
+    """Changes to the cluster's topics, through one broker."""
+
+    __slots__ = ("_defaults", "_new_id", "_view")
+
+    def __init__(
+        self,
+        view: ClusterView,
+        defaults: Callable[[], TopicDefaults],
+        new_id: Callable[[], TopicId],
+    ) -> None:
+        self._view = view
+        self._defaults = defaults
+        self._new_id = new_id
+
+    async def create(self, specs: Sequence[TopicSpec], *, validate_only: bool = False) -> Outcomes:
+        """Make topics; their partitions can be written to when this returns."""
+
+        def decide(image: ClusterImage) -> tuple[Outcomes, Iterable[Changes]]:
+            outcomes = create_topics(image, specs, self._defaults(), self._new_id)
+            plans = [one for one in outcomes.values() if isinstance(one, TopicPlan)]
+            return outcomes, [] if validate_only else [plan.changes for plan in plans]
+
+        return await self._view.change(decide)
+
+    async def delete(self, name: str) -> None:
+        """Let a topic and all its records be gone."""
+        await self._view.change(lambda image: (None, [delete_topic(image.topic(name))]))
+
+    async def add_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[NodeId]] | None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Let a topic have ``count`` partitions."""
+
+        def decide(image: ClusterImage) -> tuple[None, Iterable[Changes]]:
+            changes = add_partitions(image, name, count, assignments)
+            return None, [] if validate_only else [changes]
+
+        await self._view.change(decide)
+
+    async def configure(
+        self, decide: Callable[[ClusterImage], Changes], *, validate_only: bool = False
+    ) -> None:
+        """Carry out one of the decisions of ``cluster/configs.py``."""
+
+        def decide_all(image: ClusterImage) -> tuple[None, Iterable[Changes]]:
+            changes = decide(image)
+            return None, [] if validate_only else [changes]
+
+        await self._view.change(decide_all)

@@ -1,0 +1,110 @@
+"""``waystation serve``: run a broker until it is told to stop."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+EXAMPLE = """
+\b
+Example:
+  waystation serve --data-dir ./data --listen 127.0.0.1:9092 \\
+      --set retention.ms=86400000 --set num.partitions=3
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.option("--config", type=click.Path(path_type=Path), help="A TOML file of options.")
+@click.option("--node-id", type=int, help="This broker's number.  [default: 1]")
+@click.option(
+    "--data-dir",
+    "data_dirs",
+    multiple=True,
+    help="Where logs are kept; give it again for more directories.  [default: ./data]",
+)
+@click.option("--listen", help="HOST:PORT of the Kafka protocol.  [default: 127.0.0.1:9092]")
+@click.option("--advertise", help="HOST:PORT that clients are told, if another.")
+@click.option("--http", help="HOST:PORT of HTTP, or none.  [default: 127.0.0.1:8090]")
+@click.option("--store", help="The coordination service.  [default: sqlite]")
+@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Any option, by name.")
+@click.option("--insecure", is_flag=True, help="Listen beyond loopback without authentication.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option("--log-format", type=click.Choice(["auto", "console", "json"]))
+@click.option("--options", "show_options", is_flag=True, help="List every option and exit.")
+def serve(
+    config: Path | None,
+    node_id: int | None,
+    data_dirs: tuple[str, ...],
+    listen: str | None,
+    advertise: str | None,
+    http: str | None,
+    store: str | None,
+    pairs: tuple[str, ...],
+    insecure: bool,
+    log_level: str | None,
+    log_format: str | None,
+    show_options: bool,
+) -> None:
+    """Run a broker: the Kafka protocol on one port, health and metrics on another.
+
+    Options come from --config, then the environment (WAYSTATION_<NAME>), then the command
+    line; later ones win. SIGTERM is a clean shutdown.
+    """
+    from waystation.model.errors import InvalidSettingsError
+    from waystation.node.settings import from_environment, from_file, load
+    from waystation.telemetry.logs import configure
+
+    if show_options:
+        _show_options()
+        return
+    flags = {
+        "node.id": None if node_id is None else str(node_id),
+        "log.dirs": ",".join(data_dirs) or None,
+        "listen": listen,
+        "advertise": advertise,
+        "http": http,
+        "store": store,
+        "insecure": "true" if insecure else None,
+    }
+    given = {name: text for name, text in flags.items() if text is not None}
+    configure(level=log_level or "info", form=log_format or "auto")  # type: ignore[arg-type]
+    try:
+        sources = [("environment", from_environment(os.environ))]
+        if config is not None:
+            sources.insert(0, (str(config), from_file(config)))
+        settings = load([*sources, ("--set", _pairs(pairs)), ("command line", given)])
+    except InvalidSettingsError as error:
+        for problem in error.problems:
+            click.echo(f"waystation: {problem}", err=True)
+        click.echo("Remedy: `waystation serve --options` lists every option.", err=True)
+        sys.exit(2)
+
+    from waystation.node.run import run
+
+    sys.exit(
+        run(
+            settings,
+            announce=lambda line: click.echo(line),
+            complain=lambda line: click.echo(f"waystation: {line}", err=True),
+        )
+    )
+
+
+def _pairs(pairs: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {pair}: must be NAME=VALUE")
+        found[name.strip()] = value
+    return found
+
+
+def _show_options() -> None:
+    from waystation.node.settings import all_options
+
+    for one in all_options():
+        names = one.name if one.kafka in (None, one.name) else f"{one.name} ({one.kafka})"
+        live = ", live" if one.live else ""
+        click.echo(f"{names} = {one.format(one.default)}{live}\n    {one.doc}")

@@ -1,0 +1,117 @@
+"""One node, put together: disks, store, broker, listener, HTTP.
+
+Started in the order in which each needs the other, stopped in reverse: clients are let in when
+everything they may ask for is there, and out before anything they may still need goes.
+"""
+
+import time
+from pathlib import Path
+
+from waystation.apis.dispatcher import Dispatcher
+from waystation.broker.broker import Broker
+from waystation.broker.settings import BrokerSettings
+from waystation.coordination.sqlite import SqliteStore
+from waystation.model.errors import InvalidSettingsError
+from waystation.model.settings import options_of
+from waystation.node.addresses import Address, parse_address
+from waystation.node.settings import AddressSettings, NodeSettings
+from waystation.runtime.clock import Clock, SystemClock
+from waystation.runtime.tasks import Tasks
+from waystation.server.listener import Listener
+from waystation.server.settings import ServerSettings
+from waystation.storage.directory import DataDirectory
+from waystation.storage.disk import Disk, RealDisk
+from waystation.storage.settings import StorageSettings
+from waystation.telemetry.metrics import Registry
+
+_STORE_FILE = "cluster.sqlite"
+_FIXED_GROUPS = (AddressSettings, BrokerSettings, ServerSettings, StorageSettings)
+
+
+class Node:
+    """Everything one process runs."""
+
+    def __init__(
+        self, settings: NodeSettings, *, disk: Disk | None = None, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings
+        self.registry = Registry()
+        self._disk = disk or RealDisk()
+        self._clock = clock or SystemClock()
+        self._started_at = time.monotonic()
+        self._tasks = Tasks()
+        self._listen = parse_address("--listen", settings.addresses.listen)
+        self._check_exposure()
+        self.address = self._listen
+        self.http_address: Address | None = None
+        self.start_seconds = 0.0
+        self.ready = False
+        self._directories: list[DataDirectory] = []
+        self._store: SqliteStore | None = None
+        self._broker: Broker | None = None
+        self._listener: Listener | None = None
+        self._http: object | None = None
+
+    async def start(self) -> None:
+        """Serve; whatever was started before a failure is left to ``stop``."""
+        settings = self.settings
+        self._directories = [
+            DataDirectory.open(Path(path), self._disk, settings.storage, settings.broker.node_id)
+            for path in settings.addresses.log_dirs
+        ]
+        self._store = SqliteStore(self._directories[0].path / _STORE_FILE, self._clock)
+        await self._store.open()
+        broker = self._broker = Broker(
+            settings.broker,
+            settings.topics,
+            settings.static,
+            [one for group in _FIXED_GROUPS for one in options_of(group)],
+            store=self._store,
+            directories=self._directories,
+            clock=self._clock,
+        )
+        dispatcher = Dispatcher(broker, self._tasks)
+        listener = Listener(settings.server, dispatcher.handle, self._clock, self.registry)
+        port = await listener.bind(*self._listen)
+        self.address = Address(self._listen.host, port)
+        await broker.start(*self._advertised())
+        await listener.serve()
+        self._listener = listener
+        await self._start_http()
+        self.ready = True
+        self.start_seconds = time.monotonic() - self._started_at
+
+    async def stop(self) -> None:
+        """Answer what is in flight, sync everything, let go of the directories."""
+        self.ready = False
+        if self._broker is not None:
+            self._broker.answer_waiting()
+        if self._listener is not None:
+            await self._listener.drain(self.settings.broker.controlled_shutdown_timeout_ms / 1_000)
+        await self._tasks.aclose()
+        if self._broker is not None:
+            await self._broker.stop()
+        if self._store is not None:
+            await self._store.close()
+        for directory in self._directories:
+            directory.unlock()
+
+    def _advertised(self) -> Address:
+        """Where clients are told to connect; they cannot connect to a wildcard."""
+        told = self.settings.addresses.advertise
+        if told:
+            advertised = parse_address("--advertise", told)
+            return advertised if advertised.port else Address(advertised.host, self.address.port)
+        if self.address.is_wildcard:
+            return Address("localhost", self.address.port)
+        return self.address
+
+    def _check_exposure(self) -> None:
+        if not self._listen.is_loopback and not self.settings.addresses.insecure:
+            raise InvalidSettingsError(
+                [
+                    f"listening on {self._listen} would let anyone who reaches it read and write: "
+                    "nothing is authenticated. Remedy: --insecure if that is what you want, or "
+                    "--listen 127.0.0.1:9092"
+                ]
+            )

@@ -1,0 +1,66 @@
+"""A node as a process: start, say so, wait for a signal, stop cleanly.
+
+The exit code is 0 after a clean shutdown and 1 when the node could not start; then one line
+says what is wrong and what to do about it.
+"""
+
+import asyncio
+import errno
+import signal
+from collections.abc import Callable
+
+from waystation.model.errors import WaystationError
+from waystation.node.node import Node
+from waystation.node.settings import NodeSettings
+from waystation.runtime.loops import run as run_loop
+from waystation.storage.disk import Disk
+from waystation.version import VERSION
+
+Say = Callable[[str], None]
+
+
+def run(settings: NodeSettings, *, announce: Say, complain: Say, disk: Disk | None = None) -> int:
+    """Run a node until SIGTERM or SIGINT; ``announce`` gets one line once it is ready."""
+    try:
+        return run_loop(_run(settings, announce, disk))
+    except WaystationError as error:
+        complain(str(error))
+    except OSError as error:
+        complain(_explain(error, settings))
+    return 1
+
+
+async def _run(settings: NodeSettings, announce: Say, disk: Disk | None) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    node = Node(settings, disk=disk)
+    try:
+        await node.start()
+        announce(_ready_line(node))
+        await stopping.wait()
+    finally:
+        await node.stop()
+    return 0
+
+
+def _ready_line(node: Node) -> str:
+    http = node.http_address or "none"
+    dirs = ",".join(node.settings.addresses.log_dirs)
+    return (
+        f"waystation {VERSION} ready: kafka {node.address}, http {http}, "
+        f"node {node.settings.broker.node_id}, data {dirs} ({node.start_seconds:.2f} s)"
+    )
+
+
+def _explain(error: OSError, settings: NodeSettings) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"cannot listen on {settings.addresses.listen} and {settings.addresses.http}: one of "
+            "the ports is taken, perhaps by another broker. Remedy: stop it, or choose others "
+            "with --listen HOST:PORT and --http HOST:PORT"
+        )
+    if error.errno in (errno.EADDRNOTAVAIL, errno.EACCES):
+        return f"cannot listen on {settings.addresses.listen}: {error.strerror}"
+    return str(error)

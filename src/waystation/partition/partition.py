@@ -1,0 +1,256 @@
+"""One replica of a partition, as its node serves it.
+
+It joins a storage log (bytes on disk) with a replication core (what is committed) and those
+who wait for either.  Four promises:
+
+1. a batch is appended only while this node leads, under its epoch, after every check passed;
+2. ``acks=all`` is told "committed" only when the high watermark has passed the batch, which
+   with ``durability=disk`` means that it is synced;
+3. a consumer is never shown a byte at or past the high watermark;
+4. after a failed write or sync everyone who waits is told, and nothing more is served from
+   a log that cannot be trusted.
+
+All methods run on the loop's thread; only the flusher's syncs run elsewhere.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from waystation.model.errors import (
+    FencedLeaderEpochError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnknownLeaderEpochError,
+    WaystationError,
+)
+from waystation.model.ids import NO_LEADER_EPOCH, LeaderEpoch, NodeId, TopicId, TopicPartition
+from waystation.model.offsets import Millis, Offset
+from waystation.model.topics import TopicSettings
+from waystation.partition.intake import Intake
+from waystation.partition.waiting import CommitWaiters, OnCommit, ReadWaiters
+from waystation.replication.leader import DISK, LeaderState
+from waystation.storage.flusher import Flusher
+from waystation.storage.log import Appended, Log, LogSlice
+
+ACKS_ALL = -1
+
+
+class Leadership(NamedTuple):
+    """Who leads a partition, under which epoch, and who is in sync: the store's words."""
+
+    leader: NodeId | None
+    epoch: LeaderEpoch
+    in_sync: tuple[NodeId, ...]
+
+
+class Partition:
+    """A log that this node holds, and leads while ``leading`` is true."""
+
+    __slots__ = (
+        "_flusher",
+        "_node",
+        "_state",
+        "commit_waiters",
+        "intake",
+        "leadership",
+        "log",
+        "name",
+        "read_waiters",
+        "settings",
+        "topic_id",
+        "unflushed_records",
+    )
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        topic_id: TopicId,
+        log: Log,
+        settings: TopicSettings,
+        *,
+        node: NodeId,
+        flusher: Flusher,
+        defer: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.log = log
+        self.settings = settings
+        self.intake = Intake(settings)
+        self.leadership = Leadership(None, NO_LEADER_EPOCH, ())
+        self.commit_waiters = CommitWaiters()
+        self.read_waiters = ReadWaiters(defer)
+        self.unflushed_records = 0
+        self._node = node
+        self._flusher = flusher
+        self._state: LeaderState | None = None
+
+    # --- leadership ---------------------------------------------------------------------
+
+    @property
+    def leading(self) -> bool:
+        """Whether this node may answer for the partition."""
+        return self._state is not None
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The end of what is committed; the log's start while nobody leads here."""
+        return self.log.log_start if self._state is None else self._state.high_watermark
+
+    def follow_store(self, leadership: Leadership) -> None:
+        """Become what the coordination store says: leader of a new epoch, or not leader."""
+        before, self.leadership = self.leadership, leadership
+        if leadership.leader != self._node:
+            self._resign()
+        elif self._state is None or before.epoch != leadership.epoch:
+            self._lead(leadership)
+        elif self._state.settle(leadership.in_sync):
+            self._marked()
+
+    def _lead(self, leadership: Leadership) -> None:
+        self._resign()
+        log_end = self.log.log_end
+        # Alone in the set, what the log holds after recovery is what was ever acknowledged.
+        alone = leadership.in_sync == (self._node,)
+        self._state = LeaderState(
+            leadership.epoch,
+            leadership.in_sync,
+            self.settings.min_insync_replicas,
+            self.settings.durability,
+            leader=self._node,
+            mark=self.log.flushed_end if alone else self.log.log_start,
+            log_end=log_end,
+        )
+        self._moved()
+        if self.log.flushed_end < log_end:
+            self._flush()
+
+    def _resign(self) -> None:
+        self._state = None
+        self.commit_waiters.fail(self._not_leader())
+        self.read_waiters.changed()
+
+    def check_epoch(self, claimed: int) -> LeaderState:
+        """The leader's state, if this node leads and the client's epoch, when given, is ours."""
+        state = self._state
+        if state is None:
+            raise self._not_leader()
+        if claimed >= 0 and claimed != state.epoch:
+            if claimed < state.epoch:
+                raise FencedLeaderEpochError(
+                    f"{self.name} is at leader epoch {state.epoch}, the request says {claimed}"
+                )
+            raise UnknownLeaderEpochError(
+                f"{self.name} is at leader epoch {state.epoch}; {claimed} is not known yet"
+            )
+        return state
+
+    def _not_leader(self) -> NotLeaderError:
+        leader = self.leadership.leader
+        return NotLeaderError(
+            self.name, leader if leader != self._node else None, self.leadership.epoch
+        )
+
+    # --- writing ------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, acks: int, now: Millis) -> Appended:
+        """Check one produced batch and append it.
+
+        HOT: once per batch.  The batch is stamped in place, so ``batch`` must be writable and
+        is not needed afterwards.
+        """
+        state = self._state
+        if state is None:
+            raise self._not_leader()
+        if acks == ACKS_ALL and not state.enough_replicas():
+            raise NotEnoughReplicasError(self.name, state.in_sync.size, state.min_insync)
+        batch, header = self.intake.admit(batch, now)
+        appended = self.log.append(batch, header, state.epoch, now)
+        if not appended.duplicate:
+            self.unflushed_records += header.records_count
+            self._appended(state)
+        return appended
+
+    def when_committed(self, end: Offset, told: OnCommit) -> bool:
+        """True if everything before ``end`` is committed; otherwise ``told`` is called later."""
+        if self.high_watermark >= end:
+            return True
+        self.commit_waiters.add(end, told)
+        return False
+
+    def _appended(self, state: LeaderState) -> None:
+        self._moved()
+        if state.durability == DISK or self.unflushed_records >= self.settings.flush_messages:
+            self._flush()
+
+    def _flush(self) -> None:
+        self.unflushed_records = 0
+        self._flusher.request(self.log, self._flushed)
+
+    def flush(self) -> None:
+        """Sync what is not synced yet, in the background."""
+        if self.log.flushed_end < self.log.log_end:
+            self._flush()
+
+    def sync_if_due(self, now: Millis) -> None:
+        """Sync a log with ``durability=memory`` that has waited for ``flush.ms``."""
+        dirty_since = self.log.dirty_since
+        if dirty_since is not None and now - dirty_since >= self.settings.flush_ms:
+            self.flush()
+
+    def _flushed(self, _log: Log, outcome: Offset | StorageError) -> None:
+        if isinstance(outcome, StorageError):
+            self.fail(outcome)
+        else:
+            self._moved()
+
+    def _moved(self) -> None:
+        state = self._state
+        if state is not None and state.on_local(self.log.log_end, self.log.flushed_end):
+            self._marked()
+
+    def _marked(self) -> None:
+        self.commit_waiters.release(self.high_watermark)
+        self.read_waiters.changed()
+
+    def fail(self, error: WaystationError) -> None:
+        """The log's directory is gone: answer everyone who waits."""
+        self.commit_waiters.fail(error)
+        self.read_waiters.changed()
+
+    # --- reading ------------------------------------------------------------------------
+
+    def read(self, offset: Offset, max_bytes: int, *, at_least_one: bool) -> LogSlice:
+        """Whole committed batches from ``offset`` on; an offset past the mark reads nothing.
+
+        HOT: once per partition of a fetch.
+        """
+        log, mark = self.log, self.high_watermark
+        if offset < log.log_start or offset > log.log_end:
+            raise OffsetOutOfRangeError(offset, log.log_start, log.log_end)
+        return log.read(offset, max_bytes, mark, at_least_one)
+
+    # --- upkeep -------------------------------------------------------------------------
+
+    def reconfigure(self, settings: TopicSettings) -> None:
+        """Obey new topic settings from now on."""
+        if settings == self.settings:
+            return
+        self.settings = settings
+        self.intake = Intake(settings)
+        self.log.reconfigure(settings)
+        if self._state is not None:
+            self._state.reconfigure(settings.min_insync_replicas, settings.durability)
+            self._appended(self._state)
+
+    def delete_records(self, before: Offset) -> Offset:
+        """Move the log's start to ``before``; -1 means the high watermark.  Returns the start."""
+        self.check_epoch(-1)
+        target = self.high_watermark if before == -1 else before
+        if target < 0 or target > self.high_watermark:
+            raise OffsetOutOfRangeError(target, self.log.log_start, self.high_watermark)
+        self.log.advance_log_start(target)
+        self.read_waiters.changed()
+        return self.log.log_start

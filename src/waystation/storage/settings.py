@@ -1,0 +1,32 @@
+"""The options of storage that are not a topic's own."""
+
+from dataclasses import dataclass
+
+from waystation.model.settings import option
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """How a data directory is opened and looked after."""
+
+    num_recovery_threads_per_data_dir: int = option(
+        2,
+        at_least=1,
+        at_most=64,
+        doc="Threads that verify logs after a crash, per data directory.",
+    )
+    producer_id_expiration_ms: int = option(
+        _DAY_MS,
+        at_least=1,
+        live=True,
+        doc="Forget an idempotent producer that has been quiet for this long. Its repeated "
+        "batches are no longer recognised afterwards.",
+    )
+    open_files_max: int = option(
+        512,
+        at_least=16,
+        doc="How many closed segments of a data directory are kept open for readers. More "
+        "spare readers of old data the opening; each costs a file descriptor.",
+    )

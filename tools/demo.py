@@ -1,0 +1,86 @@
+"""A guided tour: starts a broker of its own and shows every face of it, then tidies up."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from waystation.testing.process import BrokerProcess
+
+WAYSTATION = Path(sys.executable).parent / "waystation"
+BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
+
+ORDERS = "".join(
+    f"customer-{n % 3}:{{\"order\": {n}, \"amount\": {n * 7 % 100}}}\n" for n in range(1, 10)
+)
+
+
+class Tour:
+    """Shows a command as a user would type it, runs it, and stops the tour if it fails."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+
+    def say(self, text: str) -> None:
+        print(f"\n{BOLD}{text}{PLAIN}", flush=True)
+
+    def run(self, *arguments: str, stdin: str = "") -> None:
+        print(f"{DIM}$ waystation {' '.join(arguments)}{PLAIN}", flush=True)
+        environment = {**os.environ, "WAYSTATION_BOOTSTRAP": self._broker.bootstrap}
+        subprocess.run([WAYSTATION, *arguments], input=stdin, text=True, env=environment, check=True)
+
+    def python(self, path: str) -> None:
+        print(f"{DIM}$ python {path}{PLAIN}", flush=True)
+        environment = {**os.environ, "WAYSTATION_BOOTSTRAP": self._broker.bootstrap}
+        subprocess.run([sys.executable, path], env=environment, check=True)
+
+    def get(self, path: str) -> None:
+        from urllib.request import urlopen
+
+        url = f"http://{self._broker.http}{path}"
+        print(f"{DIM}$ curl {url}{PLAIN}", flush=True)
+        with urlopen(url, timeout=10) as response:
+            lines = response.read().decode().splitlines()
+        print("\n".join(lines[:8]), flush=True)
+
+
+def tour(broker: BrokerProcess) -> None:
+    show = Tour(broker)
+    show.say("A topic of three partitions, kept for seven days")
+    show.run("topic", "create", "orders", "--partitions", "3", "--config", "retention.ms=604800000")
+    show.run("topic", "list")
+
+    show.say("Messages with keys: the same customer always goes to the same partition")
+    show.run("produce", "orders", "--key-separator", ":", stdin=ORDERS)
+    show.run("consume", "orders", "--from-beginning", "--count", "9", "--json")
+
+    show.say("Nothing acknowledged is lost: kill -9, and everything is still there")
+    broker.kill()
+    broker.start()
+    show.run("consume", "orders", "--from-beginning", "--count", "9")
+
+    show.say("History can be truncated")
+    show.run("topic", "truncate", "orders", "--yes")
+    show.run("topic", "describe", "orders")
+
+    show.say("The same from Python, with our own client")
+    show.python(str(Path(__file__).parent.parent / "examples" / "python_client.py"))
+
+    show.say("Health and metrics over HTTP")
+    show.get("/healthz")
+    show.get("/readyz")
+    show.get("/metrics")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="waystation-demo-") as root:
+        broker = BrokerProcess(Path(root) / "data", http="127.0.0.1:0")
+        with broker.start():
+            print(f"A broker listens on {broker.bootstrap}, as `make run` would start it.")
+            tour(broker)
+    print(f"\n{BOLD}That was the tour. Start your own with `make run`.{PLAIN}")
+
+
+if __name__ == "__main__":
+    main()

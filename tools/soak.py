@@ -1,0 +1,76 @@
+"""Runs the tests with their full counts and durations, and writes a dated report.
+
+The same code as ``make test``, with bigger numbers: each test asks ``tests/support/soak.py`` how
+much to do.  Names of tests may follow, as for pytest: ``make soak ARGS=tests/chaos``.
+"""
+
+import datetime
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+REPORTS = ROOT / "docs" / "reports"
+
+# What grows when soaking; the rest of the suite would only repeat itself.
+SOAKED = ["tests/storage_faults", "tests/storage", "tests/wire", "tests/records", "tests/chaos"]
+
+
+def main(arguments: list[str]) -> int:
+    started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-v", "--timeout", "7200", "--durations", "15"]
+    command += ["-rA", "--no-header", "-p", "no:cacheprovider", *(arguments or SOAKED)]
+    print(" ".join(command), flush=True)
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "WAYSTATION_SOAK": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        printed = []
+        for line in running.stdout:
+            sys.stdout.write(line)
+            printed.append(line)
+    report(started, time.monotonic() - clock, command, printed, running.returncode)
+    return running.returncode
+
+
+def report(
+    started: datetime.datetime, took_s: float, command: list[str], printed: list[str], code: int
+) -> None:
+    """One page per run: what ran where, how it ended, and the figures that tests printed."""
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    path = REPORTS / f"{started:%Y-%m-%d-%H%M}-soak.md"
+    figures = [line.strip() for line in printed if line.startswith("figure: ")]
+    outcomes = [line.strip() for line in printed if line.startswith(("PASSED ", "FAILED "))]
+    lines = [
+        f"# Soak of {started:%Y-%m-%d %H:%M} UTC: {'passed' if code == 0 else 'FAILED'}",
+        "",
+        f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, "
+        f"{took_s / 60:.0f} minutes.",
+        "",
+        f"`make soak ARGS=\"{' '.join(command[command.index('no:cacheprovider') + 1 :])}\"`",
+        "",
+        "## Figures",
+        "",
+        *(f"- {line.removeprefix('figure: ')}" for line in figures),
+        "",
+        "## Outcomes",
+        "",
+        *(f"- {line}" for line in outcomes),
+        "",
+        printed[-1].strip() if printed else "",
+        "",
+    ]
+    path.write_text("\n".join(lines))
+    print(f"report: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
