@@ -1,11 +1,16 @@
 """Claims are honoured in order and within the limit; buffers come back warm."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waystation.server.memory import Claim, RequestMemory
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096
 
 
 def nothing() -> None:
@@ -91,8 +96,23 @@ def test_a_buffer_that_came_back_is_used_again() -> None:
     buffer = memory.borrow(200_000)
     memory.give_back(buffer)
 
-    assert memory.borrow(150_000) is buffer
-    assert len(buffer) == 1 << 18
+    assert memory.borrow(200_001) is buffer
+    assert 200_001 <= len(buffer) <= 250_000
+
+
+@given(st.integers(1, 100 << 20))
+def test_a_buffer_is_at_most_a_quarter_longer_than_asked_for(nbytes: int) -> None:
+    buffer = RequestMemory(1 << 30).borrow(nbytes)
+
+    assert nbytes <= len(buffer) <= max(nbytes * 1.25, 1 << 17)
+
+
+def test_a_buffer_that_nobody_wrote_to_takes_no_memory() -> None:
+    before = resident_bytes()
+    buffer = RequestMemory(1 << 30).borrow(100 << 20)
+
+    assert resident_bytes() - before < 10 << 20
+    assert len(buffer) >= 100 << 20
 
 
 def test_buffers_nobody_wants_are_let_go() -> None:

@@ -16,7 +16,7 @@ bytes of it for longer copies them.
 from collections.abc import Callable
 from typing import Final
 
-from waystation.server.memory import Claim, RequestMemory
+from waystation.server.memory import Buffer, Claim, RequestMemory
 
 SMALL_FRAME_BYTES: Final = 128 << 10
 _WINDOW_MIN: Final = 32 << 10
@@ -53,7 +53,7 @@ class Inbox:
         self._memory = memory
         self._window = _WINDOW_MIN
         self._filled = False
-        self._large: bytearray | None = None
+        self._large: Buffer | None = None
         self._need = 0
         self._claim: Claim | None = None
         self.view = _NOTHING
@@ -141,7 +141,7 @@ class Inbox:
         self._window = _AFTER_LARGE_BYTES
         return True
 
-    def _move_to(self, buffer: bytearray) -> None:
+    def _move_to(self, buffer: Buffer) -> None:
         kept = self.end - self.at
         view = memoryview(buffer)
         view[:kept] = self.view[self.at : self.end]

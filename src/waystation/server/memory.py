@@ -6,15 +6,20 @@ A large request is admitted before it gets a buffer, by the length it announces:
 2. who waits is admitted in the order of asking, so that none starves;
 3. a buffer grows with what arrives (``inbox.py``): announcing is not taking.
 
-Buffers that come back are kept warm for the next large request, since fresh memory is paid for
-page by page, until a sweep finds them unused.
+Buffers are mapped, not allocated: a ``bytearray`` is filled with zeros when it is made, which
+would make every page of it real.  Those that come back are kept warm for the next large request,
+since fresh pages cost more than the bytes in them, until a sweep finds them unused.
 """
 
+import mmap
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
-_SMALLEST = 1 << 17
-_WARM_BYTES_MAX = 32 << 20
+_SMALLEST_BYTES: Final = 1 << 17
+_WARM_BYTES_MAX: Final = 32 << 20
+
+Buffer = mmap.mmap
 
 
 class Claim:
@@ -42,7 +47,7 @@ class RequestMemory:
         self._limit_bytes = limit_bytes
         self.claimed_bytes = 0
         self._waiting: deque[Claim] = deque()
-        self._free: dict[int, list[bytearray]] = {}
+        self._free: dict[int, list[Buffer]] = {}
         self._warm_bytes = 0
         self._used = False
 
@@ -72,17 +77,17 @@ class RequestMemory:
             self.claimed_bytes += admitted.nbytes
             admitted.admit()
 
-    def borrow(self, nbytes: int) -> bytearray:
-        """A buffer of at least ``nbytes``, a power of two long, with anything in it."""
+    def borrow(self, nbytes: int) -> Buffer:
+        """A buffer of at least ``nbytes``, at most a quarter longer, with anything in it."""
         self._used = True
-        capacity = max(_SMALLEST, 1 << (nbytes - 1).bit_length())
+        capacity = _rounded(nbytes)
         free = self._free.get(capacity)
         if free:
             self._warm_bytes -= capacity
             return free.pop()
-        return bytearray(capacity)
+        return mmap.mmap(-1, capacity, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
-    def give_back(self, buffer: bytearray) -> None:
+    def give_back(self, buffer: Buffer) -> None:
         """Keep ``buffer`` for the next one, unless enough are kept."""
         if self._warm_bytes + len(buffer) <= _WARM_BYTES_MAX:
             self._warm_bytes += len(buffer)
@@ -97,3 +102,9 @@ class RequestMemory:
 
     def _fits(self, nbytes: int) -> bool:
         return self.claimed_bytes == 0 or self.claimed_bytes + nbytes <= self._limit_bytes
+
+
+def _rounded(nbytes: int) -> int:
+    """Few enough sizes to find a warm buffer among, four to every doubling."""
+    step = 1 << max(0, nbytes.bit_length() - 3)
+    return max(_SMALLEST_BYTES, -(-nbytes // step) * step)
