@@ -106,7 +106,7 @@ class Broker:
     async def stop(self) -> None:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
         await self._tasks.aclose()
-        await self._flusher.close()
+        await asyncio.to_thread(self._flusher.close)
         for directory in self.directories:
             await asyncio.to_thread(
                 directory.close, {held.name: held.high_watermark for held in self.replicas}
@@ -122,7 +122,7 @@ class Broker:
     async def truncate(self, partition: Partition, before: Offset) -> Offset:
         """Delete records before an offset, and let that survive a crash; the new start."""
         start = partition.delete_records(before)
-        await partition.log.directory.checkpoint_log_starts()
+        await asyncio.to_thread(partition.log.directory.plan_log_starts())
         return start
 
     async def _act(self, before: ClusterImage, after: ClusterImage) -> None:

@@ -49,12 +49,15 @@ class Holdings:
         """Open every log the directories hold, each directory in a thread of its own."""
         opened = await asyncio.gather(
             *(
-                asyncio.to_thread(directory.open_logs, lambda name: self._settings_of(name.topic))
+                asyncio.to_thread(directory.open_logs, self._settings_of_partition)
                 for directory in self._directories
             )
         )
         for logs in opened:
             self._found.update({log.name: log for log in logs})
+
+    def _settings_of_partition(self, name: TopicPartition) -> TopicSettings:
+        return self._settings_of(name.topic)
 
     async def carry_out(self, duties: Duties) -> None:
         """Do what the cluster asks, in the order it asks it."""
@@ -70,7 +73,7 @@ class Holdings:
         """Delete logs that nobody claims; call once, after the first duties are done."""
         for name, log in self._found.items():
             events.warning("log.unclaimed", partition=str(name), action="deleting")
-            await asyncio.to_thread(log.delete)
+            await asyncio.to_thread(log.directory.delete_log, log)
         self._found.clear()
 
     def _logs_for(self, duties: Sequence[Duty]) -> dict[TopicPartition, Log]:
@@ -81,7 +84,7 @@ class Holdings:
                 log = self._found.pop(duty.name, None)
                 if log is not None and log.topic_id != duty.topic_id:
                     # A namesake that was deleted while this node was away.
-                    log.delete()
+                    log.directory.delete_log(log)
                     log = None
                 made[duty.name] = log if log is not None else self._make(duty)
         return {name: log for name, log in made.items() if log is not None}
@@ -91,7 +94,7 @@ class Holdings:
         if not online:
             events.error("partition.homeless", partition=str(duty.name))
             return None
-        emptiest = min(online, key=lambda one: one.log_count)
+        emptiest = min(online, key=lambda one: len(one.logs))
         try:
             return emptiest.create_log(duty.name, duty.topic_id, self._settings_of(duty.name.topic))
         except StorageError as error:
@@ -123,7 +126,7 @@ class Holdings:
             return
         self._replicas.remove(partition)
         partition.follow_store(Leadership(None, duty.state.leader_epoch, ()))
-        await asyncio.to_thread(partition.log.delete)
+        await asyncio.to_thread(partition.log.directory.delete_log, partition.log)
 
     def _reconfigure(self, topic: str) -> None:
         settings = self._settings_of(topic)

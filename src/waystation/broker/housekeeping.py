@@ -12,6 +12,7 @@ from waystation.model.errors import StorageError
 from waystation.partition.partition import Partition
 from waystation.runtime.clock import Clock
 from waystation.storage.directory import DataDirectory
+from waystation.storage.retention import retire
 from waystation.telemetry.logs import get_logger
 
 events = get_logger("housekeeping")
@@ -49,8 +50,7 @@ class Housekeeping:
             if (now_s - retired) * 1_000 >= settings.log_retention_check_interval_ms:
                 retired = now_s
                 await self._each(self._retire)
-            for directory in self._directories:
-                await asyncio.to_thread(directory.purge, self._clock.now())
+            await self._drop_retired()
 
     async def checkpoint(self) -> None:
         """Sync what is not synced yet and write down how far every log is safe."""
@@ -59,7 +59,7 @@ class Housekeeping:
         for directory in self._directories:
             if directory.offline is None:
                 marks = {one.name: one.high_watermark for one in self._replicas}
-                await directory.checkpoint(marks)
+                await asyncio.to_thread(directory.plan_checkpoint(marks))
 
     async def _each(self, look_after: Callable[[Partition], None]) -> None:
         for number, partition in enumerate(self._replicas):
@@ -70,6 +70,16 @@ class Housekeeping:
             except StorageError as error:
                 partition.fail(error)
 
+    async def _drop_retired(self) -> None:
+        """Remove what retention and truncation let go, once the new starts are written down."""
+        for directory in self._directories:
+            retired = [log for log in directory.logs.values() if log.retired]
+            if retired:
+                await asyncio.to_thread(directory.plan_log_starts())
+            for log in retired:
+                directory.drop_retired(log, self._clock.now())
+            await asyncio.to_thread(directory.purge, self._clock.now())
+
     def _tend(self, partition: Partition) -> None:
         now = self._clock.now()
         partition.log.maybe_roll(now)
@@ -77,7 +87,7 @@ class Housekeeping:
 
     def _retire(self, partition: Partition) -> None:
         if partition.leading:
-            freed_bytes = partition.log.retire(self._clock.now(), partition.high_watermark)
+            freed_bytes = retire(partition.log, self._clock.now(), partition.high_watermark)
             if freed_bytes:
                 events.info(
                     "segments.retired", partition=str(partition.name), freed_bytes=freed_bytes

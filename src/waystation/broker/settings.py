@@ -76,7 +76,7 @@ class BrokerSettings:
         "quick restart.",
     )
     flush_threads: int = option(
-        4,
+        8,
         at_least=1,
         at_most=64,
         doc="Threads that sync logs to disk. More let many active partitions sync side by side.",

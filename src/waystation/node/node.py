@@ -6,12 +6,14 @@ everything they may ask for is there, and out before anything they may still nee
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from waystation.apis.dispatcher import Dispatcher
 from waystation.broker.broker import Broker
 from waystation.broker.settings import BrokerSettings
 from waystation.coordination.sqlite import SqliteStore
 from waystation.model.errors import InvalidSettingsError
+from waystation.model.ids import NodeId
 from waystation.model.settings import options_of
 from waystation.node.addresses import Address, parse_address
 from waystation.node.settings import AddressSettings, NodeSettings
@@ -23,6 +25,9 @@ from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import Disk, RealDisk
 from waystation.storage.settings import StorageSettings
 from waystation.telemetry.metrics import Registry
+
+if TYPE_CHECKING:
+    from waystation.gateway.app import HttpServer
 
 _STORE_FILE = "cluster.sqlite"
 _FIXED_GROUPS = (AddressSettings, BrokerSettings, ServerSettings, StorageSettings)
@@ -50,13 +55,13 @@ class Node:
         self._store: SqliteStore | None = None
         self._broker: Broker | None = None
         self._listener: Listener | None = None
-        self._http: object | None = None
+        self._http: HttpServer | None = None
 
     async def start(self) -> None:
         """Serve; whatever was started before a failure is left to ``stop``."""
-        settings = self.settings
+        settings, node = self.settings, NodeId(self.settings.broker.node_id)
         self._directories = [
-            DataDirectory.open(Path(path), self._disk, settings.storage, settings.broker.node_id)
+            DataDirectory(Path(path), self._disk, settings.storage, node)
             for path in settings.addresses.log_dirs
         ]
         self._store = SqliteStore(self._directories[0].path / _STORE_FILE, self._clock)
@@ -77,8 +82,8 @@ class Node:
         await broker.start(*self._advertised())
         await listener.serve()
         self._listener = listener
-        await self._start_http()
         self.ready = True
+        await self._start_http()
         self.start_seconds = time.monotonic() - self._started_at
 
     async def stop(self) -> None:
@@ -91,10 +96,27 @@ class Node:
         await self._tasks.aclose()
         if self._broker is not None:
             await self._broker.stop()
+        if self._http is not None:
+            await self._http.aclose()
         if self._store is not None:
             await self._store.close()
         for directory in self._directories:
             directory.unlock()
+
+    async def _start_http(self) -> None:
+        wanted = self.settings.addresses.http
+        if wanted == "none":
+            return
+        from waystation.gateway.app import build_app, serve_http
+
+        address = parse_address("--http", wanted)
+        app = build_app(self.registry, self._waiting_for)
+        self._http = await serve_http(app, *address)
+        self.http_address = Address(address.host, self._http.port)
+
+    def _waiting_for(self) -> list[str]:
+        offline = [f"{one.path} is offline" for one in self._directories if one.offline]
+        return offline if self.ready else ["the broker", *offline]
 
     def _advertised(self) -> Address:
         """Where clients are told to connect; they cannot connect to a wildcard."""

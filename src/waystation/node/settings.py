@@ -101,7 +101,14 @@ def load(sources: Iterable[tuple[str, Mapping[str, str]]]) -> NodeSettings:
                 problems.append(f"{source}: {name} {problem}")
     if problems:
         raise InvalidSettingsError(problems)
-    return NodeSettings(*(group(**values[group]) for group in _GROUPS), static=texts)
+    return NodeSettings(
+        AddressSettings(**values[AddressSettings]),
+        BrokerSettings(**values[BrokerSettings]),
+        ServerSettings(**values[ServerSettings]),
+        StorageSettings(**values[StorageSettings]),
+        TopicSettings(**values[TopicSettings]),
+        texts,
+    )
 
 
 def all_options() -> list[Option]:

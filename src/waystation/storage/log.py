@@ -57,6 +57,14 @@ class Home(Protocol):
         """Take everything in the directory offline."""
         ...
 
+    def delete_log(self, log: "Log") -> None:
+        """Remove a log with all its records."""
+        ...
+
+    def plan_log_starts(self) -> Callable[[], None]:
+        """What writes down where logs start, to be run by a thread."""
+        ...
+
 
 class FlushTicket:
     """A promise to be kept by a thread: after ``sync`` everything before ``end`` is safe."""
