@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -94,3 +96,16 @@ def test_a_closed_log_harms_nobody(stream: io.StringIO) -> None:
     logs.get_logger("server").error("still.alive")
 
     logs.configure("info", "json", io.StringIO())
+
+
+def test_an_event_does_not_bring_rich_along_nor_keep_others_from_it() -> None:
+    script = (
+        "import sys\n"
+        "from waystation.telemetry import logs\n"
+        "logs.get_logger('server').info('listener.started')\n"
+        "assert 'rich' not in sys.modules\n"
+        "import rich.console\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+
+    assert b"listener.started" in done.stderr
