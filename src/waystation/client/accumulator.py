@@ -264,8 +264,11 @@ class Accumulator:
                 return batch
             self._close(lane)
         batch = self._new_batch(lane, max(self._settings.batch_bytes, charged_bytes + HEADER_BYTES))
-        fits = batch.builder.append(key, value, headers, timestamp=timestamp)
-        assert fits, f"{charged_bytes} bytes in a batch of {batch.builder.limit_bytes}"
+        builder = batch.builder
+        fits = builder.append(key, value, headers, timestamp=timestamp)
+        assert fits, f"{charged_bytes} bytes in a batch of {builder.limit_bytes}"
+        # A batch that was made larger for this record takes no other.
+        builder.limit_bytes = max(self._settings.batch_bytes, builder.size_bytes)
         lane.open = batch
         self.batches[batch] = None
         self._opened(batch)

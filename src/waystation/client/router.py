@@ -72,6 +72,7 @@ class Router:
         self._wanted = asyncio.Event()
         self._next: asyncio.Future[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
+        self._closed = False
 
     # --- life -------------------------------------------------------------------------------
 
@@ -82,7 +83,8 @@ class Router:
             self._refresher = asyncio.create_task(self._keep_fresh(), name="client-metadata")
 
     async def close(self) -> None:
-        """Close every connection; whoever waits is told."""
+        """Close every connection; whoever waits is told before this returns."""
+        self._closed = True
         tasks = [*self._opening.values(), *([self._refresher] if self._refresher else [])]
         for task in tasks:
             task.cancel()
@@ -92,6 +94,7 @@ class Router:
         if self._next is not None and not self._next.done():
             self._next.set_exception(ClosedError("the client was closed"))
             self._next.exception()
+        await asyncio.sleep(0)
 
     # --- the image --------------------------------------------------------------------------
 
@@ -235,6 +238,8 @@ class Router:
     async def _reach(self, address: Address) -> Connection:
         if (found := self._live(address)) is not None:
             return found
+        if self._closed:
+            raise ClosedError("the client was closed")
         task = self._opening.get(address)
         if task is None:
             task = asyncio.create_task(self._open(address), name=f"client-connect {address}")

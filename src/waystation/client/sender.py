@@ -53,7 +53,7 @@ class Sender:
         self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
         self._marked: dict[OutgoingLane, None] = {}
-        self._scheduled = False
+        self._scheduled = self._closed = False
         self._requests: defaultdict[NodeId, int] = defaultdict(int)
         self._leaderless: dict[OutgoingLane, None] = {}
         self._unreached: dict[NodeId, dict[OutgoingLane, None]] = {}
@@ -72,6 +72,7 @@ class Sender:
 
     async def close(self) -> None:
         """Stop; batches that are left stay undelivered."""
+        self._closed = True
         self._router.on_change.clear()
         await self._tasks.aclose()
 
@@ -80,7 +81,7 @@ class Sender:
     def mark(self, lane: OutgoingLane) -> None:
         """Look at ``lane`` in the next turn of the loop."""
         self._marked[lane] = None
-        if not self._scheduled:
+        if not self._scheduled and not self._closed:
             self._scheduled = True
             self._loop.call_soon(self._drain)
 
