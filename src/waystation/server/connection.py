@@ -3,7 +3,7 @@
 1. Requests are handed over in the order they arrive, several at a time if the client pipelines;
    replies leave in the order of their requests, however late an earlier one is answered.
 2. A client is read from only while it is owed few replies, takes those it is sent, and is not
-   ahead of its turn.  Each reason to stop is one bit of ``_holds``.
+   ahead of its turn (``gate.py``).
 3. Whatever is wrong with a client, or with the handling of its request, ends this connection
    and no other.
 
@@ -20,6 +20,18 @@ from typing import Any, Final, cast
 
 from waystation.model.errors import MalformedFrameError
 from waystation.runtime.regions import Parts
+from waystation.server.gate import (
+    CLOSED,
+    FINISHING,
+    LEAVING,
+    MUTED,
+    NO_MEMORY,
+    NOT_TAKING,
+    OWED_TOO_MANY,
+    SAYING_GOODBYE,
+    TURN_OVER,
+    Gate,
+)
 from waystation.server.hub import Hub
 from waystation.server.inbox import Inbox
 from waystation.server.outbox import Chunk, Outbox, ShortRegionError
@@ -39,17 +51,6 @@ _TURN_REQUESTS: Final = 32
 _TURN_BYTES: Final = 256 << 10
 _FLUSH_FROM_BYTES: Final = 256 << 10
 
-# Why a client is not read from at the moment.
-_TURN_OVER: Final = 1
-_OWED_TOO_MANY: Final = 2
-_NOT_TAKING: Final = 4
-_NO_MEMORY: Final = 8
-_FINISHING: Final = 16
-_CLOSED: Final = 32
-_MUTED: Final = 64
-_LEAVING: Final = 128
-_SAYING_GOODBYE: Final = 256
-
 _GOODBYE_S: Final = 0.5
 
 
@@ -57,11 +58,9 @@ class Connection(asyncio.BufferedProtocol):
     """The protocol object of one socket; made by the listener for each that it accepts."""
 
     __slots__ = (
-        "_goes_on",
-        "_holds",
+        "_gate",
         "_hub",
         "_inbox",
-        "_is_reading",
         "_loop",
         "_outbox",
         "_replies",
@@ -82,9 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._inbox = Inbox(hub.buffer, hub.memory)
         self._replies = Replies()
-        self._holds = 0
-        self._is_reading = True
-        self._goes_on = self._serving = self._unflushed = False
+        self._serving = self._unflushed = False
         self._streak_bytes = 0
         self._when_closed: list[Callable[[], None]] = []
         self.received_bytes = 0
@@ -95,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def closed(self) -> bool:
         """True once nothing can be sent any more."""
-        return bool(self._holds & _CLOSED)
+        return bool(self._gate.reasons & CLOSED)
 
     @property
     def pending(self) -> int:
@@ -116,9 +113,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, reason: str) -> None:
         """End the connection now; replies that have not left are dropped."""
-        if self._holds & _CLOSED:
+        if self._gate.reasons & CLOSED:
             return
-        self._holds |= _CLOSED
+        self._gate.reasons |= CLOSED
         _events.debug("connection.closed", peer=self.peer, reason=reason)
         self._transport.close()
         self._outbox.close()
@@ -126,14 +123,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._serving:
             self._inbox.drop()
         self._hub.forget(self)
-        for run in self._when_closed:
+        ending, self._when_closed = self._when_closed, []
+        for run in ending:
             run()
-        self._when_closed.clear()
 
     def finish(self) -> None:
         """Read no further request, and close once those already read are answered."""
-        if not self._holds & (_SAYING_GOODBYE | _CLOSED):
-            self._hold(_FINISHING)
+        if not self._gate.reasons & (SAYING_GOODBYE | CLOSED):
+            self._gate.shut(FINISHING)
             self._end_if_finished()
 
     def when_closed(self, run: Callable[[], None]) -> None:
@@ -143,20 +140,21 @@ class Connection(asyncio.BufferedProtocol):
     def mute(self, muted: bool) -> None:
         """Stop reading requests, or go on: how a client above its quota is slowed down."""
         if muted:
-            self._hold(_MUTED)
+            self._gate.shut(MUTED)
         else:
-            self._release(_MUTED)
+            self._gate.open(MUTED)
 
     # What the loop tells us.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the socket over, or close it where a limit is reached."""
         self._transport = cast(asyncio.Transport, transport)
+        self._gate = Gate(self._loop, self._transport, self._go_on)
         name = transport.get_extra_info("peername") or ("gone", 0)
         self.host = str(name[0])
         self.peer = f"[{self.host}]:{name[1]}" if ":" in self.host else f"{self.host}:{name[1]}"
         if not self._hub.admit(self) or not self._open_outbox():
-            self._holds = _CLOSED
+            self._gate.reasons = CLOSED
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -169,14 +167,14 @@ class Connection(asyncio.BufferedProtocol):
         uvloop reads a socket again at once, up to 32 times, for as long as reads fill their
         buffer.  A client that keeps them full is stopped until the others had their turn.
         """
-        if self._holds & _SAYING_GOODBYE:
+        if self._gate.reasons & SAYING_GOODBYE:
             return
         self.received_bytes += nbytes
         self._hub.traffic.bytes_in.value += nbytes
         if self._inbox.received(nbytes):
             self._streak_bytes += nbytes
             if self._streak_bytes >= _TURN_BYTES:
-                self._hold(_TURN_OVER)
+                self._gate.shut(TURN_OVER)
         else:
             self._streak_bytes = 0
         if not self._inbox.is_growing():
@@ -188,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed or self._outbox.is_empty:
             self.close("the client closed it")
             return False
-        self._hold(_LEAVING)
+        self._gate.shut(LEAVING)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -219,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
         limit_bytes = self._hub.settings.socket_request_max_bytes
         need = served = 0
         self._serving = True
-        while not self._holds & ~_TURN_OVER:
+        while not self._gate.reasons & ~TURN_OVER:
             if end - at < 4:
                 need = 4
                 break
@@ -235,16 +233,16 @@ class Connection(asyncio.BufferedProtocol):
             need = 0
             served += 1
             if served == _TURN_REQUESTS and at < end:
-                self._hold(_TURN_OVER)
+                self._gate.shut(TURN_OVER)
                 break
         self._serving = False
         self._hub.traffic.requests.value += served
-        if self._holds & _CLOSED:
+        if self._gate.reasons & CLOSED:
             inbox.drop()
             return
         inbox.at = at
         if not inbox.settle(need, self._memory_is_there):
-            self._hold(_NO_MEMORY)
+            self._gate.shut(NO_MEMORY)
         if self._streak_bytes:
             self._flush_soon()
         else:
@@ -273,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         request = Request(api_key, version, correlation_id, client_id, frame[body_at:], self)
         self._replies.expect(request)
         if len(self._replies) >= self._hub.settings.max_inflight_requests_per_connection:
-            self._hold(_OWED_TOO_MANY)
+            self._gate.shut(OWED_TOO_MANY)
         return request
 
     def _refuse_frame(self, size: int) -> None:
@@ -318,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         if request.reply is not PENDING:
             _events.error("reply.repeated", peer=self.peer, api_key=int(request.api_key))
             return
-        if self._holds & _CLOSED:
+        if self._gate.reasons & CLOSED:
             request.reply = None
             return
         replies = self._replies
@@ -329,8 +327,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close("a reply could not be framed")
             raise
         limit = self._hub.settings.max_inflight_requests_per_connection
-        if self._holds & _OWED_TOO_MANY and len(replies) < limit:
-            self._release(_OWED_TOO_MANY)
+        if self._gate.reasons & OWED_TOO_MANY and len(replies) < limit:
+            self._gate.open(OWED_TOO_MANY)
         if not self._serving:
             self._flush_soon()
         elif replies.ready_bytes >= _FLUSH_FROM_BYTES:
@@ -339,20 +337,20 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Send what is ready."""
         self._unflushed = False
-        if self._replies.ready and not self._holds & _CLOSED:
+        if self._replies.ready and not self._gate.reasons & CLOSED:
             parts, nbytes, in_memory = self._replies.take()
             if in_memory:
                 self._outbox.send_bytes(cast(list[Chunk], parts), nbytes)
             else:
                 self._outbox.send(parts)
             if not self._outbox.is_empty:
-                self._hold(_NOT_TAKING)
+                self._gate.shut(NOT_TAKING)
         self._end_if_finished()
 
     def sent_all(self) -> None:
         """The client took everything it was sent."""
-        self._release(_NOT_TAKING)
-        if self._holds & _LEAVING:
+        self._gate.open(NOT_TAKING)
+        if self._gate.reasons & LEAVING:
             self.close("the client closed it")
         self._end_if_finished()
 
@@ -368,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
             self._hub.flush_soon(self)
 
     def _end_if_finished(self) -> None:
-        if not self._holds & _FINISHING or self._serving:
+        if self._gate.reasons & (FINISHING | CLOSED) != FINISHING or self._serving:
             return
         if not self._replies and not self._replies.ready and self._outbox.is_empty:
             self._say_goodbye()
@@ -380,51 +378,20 @@ class Connection(asyncio.BufferedProtocol):
         reset may throw away replies it has not looked at.  So only our side is closed, and what
         still comes in is thrown away, until the client is gone too or has had its time.
         """
-        self._holds = _SAYING_GOODBYE
+        self._gate.reasons = SAYING_GOODBYE
         self._outbox.send_end()
         self._inbox.drop()
         self._loop.call_later(_GOODBYE_S, self.close, "finished")
-        self._go_on_reading()
-
-    # When to read.
-
-    def _hold(self, reason: int) -> None:
-        self._holds |= reason
-        if self._is_reading and not self._transport.is_closing():
-            self._is_reading = False
-            self._transport.pause_reading()
-        if reason == _TURN_OVER:
-            self._release_soon()
-
-    def _release(self, reason: int) -> None:
-        self._holds &= ~reason
-        if not self._holds & ~_TURN_OVER:
-            self._release_soon()
+        self._gate.read()
 
     def _memory_is_there(self) -> None:
-        self._release(_NO_MEMORY)
-
-    def _release_soon(self) -> None:
-        if not self._goes_on:
-            self._goes_on = True
-            self._loop.call_soon(self._go_on)
+        self._gate.open(NO_MEMORY)
 
     def _go_on(self) -> None:
-        """Another turn: what was kept first, then the socket."""
-        self._goes_on = False
-        self._holds &= ~_TURN_OVER
-        if self._holds:
-            return
+        """Another turn: what was kept comes before what is in the socket."""
         self._streak_bytes = 0
         if self._inbox.at < self._inbox.end and not self._inbox.is_growing():
             self._serve()
-        if not self._holds:
-            self._go_on_reading()
-
-    def _go_on_reading(self) -> None:
-        if not self._is_reading and not self._transport.is_closing():
-            self._is_reading = True
-            self._transport.resume_reading()
 
 
 def _own_socket(accepted: socket.socket, settings: ServerSettings) -> socket.socket:
