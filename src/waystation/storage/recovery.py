@@ -146,9 +146,12 @@ class _Opening:
             if doubtful and not _is_whole(segment, found_at, header):
                 break
             segment.note(found_at, header.size_bytes, header, header.base_offset, self._interval)
+            segment.size_bytes = size  # The walk must not end with what is noted.
             self.epochs.append((LeaderEpoch(header.partition_leader_epoch), header.base_offset))
             position, end = found_at + header.size_bytes, header.next_offset
-        segment.size_bytes = size
+        if not self._marks.clean and size:
+            # What a killed process wrote may be in the page cache only.
+            segment.file.datasync()
         return position, end
 
     def _trust_index(self, segment: Segment, trusted: Offset | None) -> None:
@@ -265,7 +268,7 @@ def _mend_indexes(segment: Segment, found: _Found, settings: TopicSettings) -> N
             header.base_offset,
             settings.index_interval_bytes,
         )
-    segment.size_bytes = size
+        segment.size_bytes = size
     segment.close()
     segment.forget_files()
 
