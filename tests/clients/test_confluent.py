@@ -23,7 +23,7 @@ def test_confluent_reads_back_what_it_wrote(
 
 def test_confluent_finds_offsets_by_time_and_at_the_ends(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, "none", idempotent=True)
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+    consumer = Consumer(reader(bootstrap))
     wanted = samples()[100]
 
     (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, wanted.timestamp)], 10)
@@ -99,11 +99,11 @@ def produce(
 
 
 def consume(bootstrap: str, topic: str, expected: int) -> list[Sample]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "check.crcs": True})
+    consumer = Consumer(reader(bootstrap))
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[Sample] = []
     while len(found) < expected:
-        messages = consumer.consume(1_000, timeout=30)
+        messages = consumer.consume(expected - len(found), timeout=30)
         assert messages, f"only {len(found)} of {expected} arrived"
         for message in messages:
             assert message.error() is None, message.error()
@@ -117,3 +117,13 @@ def consume(bootstrap: str, topic: str, expected: int) -> list[Sample]:
             )
     consumer.close()
     return found
+
+
+def reader(bootstrap: str) -> dict[str, object]:
+    """A consumer that assigns itself; there is no group to commit to."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": "unused",
+        "enable.auto.commit": False,
+        "check.crcs": True,
+    }

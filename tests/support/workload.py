@@ -91,7 +91,8 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> dict[int, list[tupl
         while not rows or rows[-1][0] < end - 1:
             if start == end:
                 break
-            for message in consumer.consume(10_000, timeout=_READ_WITHIN_S):
+            left = min(end - start - len(rows), 10_000)
+            for message in consumer.consume(left, timeout=_READ_WITHIN_S):
                 assert message.error() is None, message.error()
                 rows.append((message.offset(), message.value().decode()))
         found[partition] = rows
