@@ -232,6 +232,7 @@ class Accumulator:
         while self.buffered_bytes > self._settings.buffer_bytes // 2:
             if self._room is None:
                 self._room = asyncio.get_running_loop().create_future()
+                self._hurry()
             await asyncio.shield(self._room)
 
     def take_failures(self) -> tuple[int, WaystationError | None]:
@@ -241,6 +242,13 @@ class Accumulator:
         return failures, first
 
     # --- behind the scenes ------------------------------------------------------------------
+
+    def _hurry(self) -> None:
+        """Let no batch linger for records that have no room."""
+        for batch in self.batches:
+            if not batch.due:
+                batch.due = True
+                self._filled(batch.lane)
 
     def _move_on(self, route: Route, lane: OutgoingLane) -> OutgoingLane:
         """The lane for a keyless record, now that this one's batch is full."""

@@ -148,7 +148,7 @@ class Fetcher:
         # A broker that waits for these cannot be asked for those that get room meanwhile.
         wait_ms = settings.fetch_max_wait_ms
         wait_ms = min(wait_ms, _IMPATIENT_MS) if left_out else wait_ms
-        connection = await self._router.to_node(node)
+        connection = await self._router.to_node(node, held=True)
         request, version = fetch_request(asked, self._router.view, settings, wait_ms, connection)
         timeout_s = (self._router.settings.request_timeout_ms + wait_ms) / 1_000
         response = await connection.ask(request, FetchResponse, timeout_s, version)

@@ -1,8 +1,10 @@
 """The routing layer: which broker to ask, and a connection to it.
 
-A router keeps one image of the cluster (``metadata.py``) and one connection per broker.  It
-asks for a new image when someone says the old one is wrong, when it is too old, and never
-more often than the back-off allows, however many callers want one.
+A router keeps one image of the cluster (``metadata.py``) and one connection per broker, and
+another one for requests that a broker may hold on to: it answers in order, so that everything
+behind a waiting fetch would wait too.  It asks for a new image when someone says the old one
+is wrong, when it is too old, and never more often than the back-off allows, however many
+callers want one.
 
 A router that once reached the cluster keeps trying: a lost broker costs its callers time,
 not the router.  Only ``start`` gives up at once, so that a wrong address is told at once.
@@ -10,12 +12,11 @@ not the router.  Only ``start`` gives up at once, so that a wrong address is tol
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from errno import ECONNREFUSED
 from random import Random
 from typing import TypeVar
 
 from waystation.client.backoff import Backoff
-from waystation.client.bootstrap import Address, parse_bootstrap
+from waystation.client.bootstrap import parse_bootstrap
 from waystation.client.connection import Connection
 from waystation.client.errors import (
     BrokerUnreachableError,
@@ -26,6 +27,7 @@ from waystation.client.errors import (
     is_retriable,
 )
 from waystation.client.metadata import ClusterView, TopicView
+from waystation.client.pool import Pool
 from waystation.client.settings import ConnectionSettings
 from waystation.client.transport import Connect, connect_tcp
 from waystation.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -63,16 +65,13 @@ class Router:
         )
         self.on_change: list[Callable[[], None]] = []
         self._bootstrap = parse_bootstrap(bootstrap)
-        self._connect = connect
         self._create_topics = create_topics
         self._followed: dict[str, None] = {}
-        self._connections: dict[Address, Connection] = {}
-        self._opening: dict[Address, asyncio.Task[Connection]] = {}
-        self._failures: dict[Address, int] = {}
+        self._prompt = Pool(connect, settings, self.backoff)
+        self._held = Pool(connect, settings, self.backoff)
         self._wanted = asyncio.Event()
         self._next: asyncio.Future[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
-        self._closed = False
 
     # --- life -------------------------------------------------------------------------------
 
@@ -84,13 +83,11 @@ class Router:
 
     async def close(self) -> None:
         """Close every connection; whoever waits is told before this returns."""
-        self._closed = True
-        tasks = [*self._opening.values(), *([self._refresher] if self._refresher else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in self._connections.values():
-            connection.close()
+        if self._refresher is not None:
+            self._refresher.cancel()
+            await asyncio.gather(self._refresher, return_exceptions=True)
+        await self._prompt.close()
+        await self._held.close()
         if self._next is not None and not self._next.done():
             self._next.set_exception(ClosedError("the client was closed"))
             self._next.exception()
@@ -150,37 +147,31 @@ class Router:
     def connected(self, node: NodeId) -> Connection | None:
         """The connection to ``node`` if there is one now."""
         broker = self.view.brokers.get(node)
-        return None if broker is None else self._live(broker.address)
+        return None if broker is None else self._prompt.live(broker.address)
 
-    async def to_node(self, node: NodeId) -> Connection:
-        """A connection to ``node``; after a failure the next attempt waits for the back-off."""
+    async def to_node(self, node: NodeId, *, held: bool = False) -> Connection:
+        """A connection to ``node``; the one for requests it may hold on to if ``held``."""
         broker = self.view.brokers.get(node)
         if broker is None:
             self.want_refresh()
             raise ConnectionLostError(f"node {node} is not in the cluster, as far as is known")
-        address = broker.address
-        if (found := self._live(address)) is not None:
-            return found
-        failures = self._failures.get(address, 0)
-        if failures and address not in self._opening:
-            await asyncio.sleep(self.backoff.delay_s(failures))
+        pool = self._held if held else self._prompt
         try:
-            return await self._reach(address)
+            return await pool.reach_patiently(broker.address)
         except WaystationError:
             self.want_refresh()
             raise
 
     async def to_any(self) -> Connection:
         """Any broker: an open connection if there is one, else the first that answers."""
-        live = [one for one in self._connections.values() if not one.closed]
-        if live:
-            return min(live, key=lambda one: one.in_flight)
+        if (open_one := self._prompt.idlest()) is not None:
+            return open_one
         known = [broker.address for broker in self.view.brokers.values()]
         self.chance.shuffle(known)
         causes: dict[str, str] = {}
         for address in dict.fromkeys([*known, *self._bootstrap]):
             try:
-                return await self._reach(address)
+                return await self._prompt.reach(address)
             except WaystationError as error:
                 causes[str(address)] = str(error)
         raise BrokerUnreachableError(causes)
@@ -231,35 +222,6 @@ class Router:
 
     # --- behind the scenes ------------------------------------------------------------------
 
-    def _live(self, address: Address) -> Connection | None:
-        connection = self._connections.get(address)
-        return None if connection is None or connection.closed else connection
-
-    async def _reach(self, address: Address) -> Connection:
-        if (found := self._live(address)) is not None:
-            return found
-        if self._closed:
-            raise ClosedError("the client was closed")
-        task = self._opening.get(address)
-        if task is None:
-            task = asyncio.create_task(self._open(address), name=f"client-connect {address}")
-            self._opening[address] = task
-            task.add_done_callback(lambda _: self._opening.pop(address, None))
-        try:
-            return await asyncio.shield(task)
-        except OSError as error:
-            raise ConnectionLostError(_reason(error)) from error
-
-    async def _open(self, address: Address) -> Connection:
-        self._failures[address] = self._failures.get(address, 0) + 1
-        timeout_s = self.settings.connect_timeout_ms / 1_000
-        connection = await Connection.open(
-            address, self._connect, self.settings.client_id, timeout_s
-        )
-        del self._failures[address]
-        self._connections[address] = connection
-        return connection
-
     async def _keep_fresh(self) -> None:
         """Refresh when wanted or too old; the waits between are the only back-off needed."""
         failures = 1
@@ -291,7 +253,9 @@ class Router:
         if response.error_code:
             raise error_of(response.error_code, "the cluster's metadata")
         self.view = self.view.after(response).only(self._followed)
-        self._drop_strangers()
+        known = {broker.address for broker in self.view.brokers.values()}
+        self._prompt.keep_only(known)
+        self._held.keep_only(known)
         for told in self.on_change:
             told()
 
@@ -300,14 +264,6 @@ class Router:
             topics=[MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=self._create_topics,
         )
-
-    def _drop_strangers(self) -> None:
-        """Close idle connections to addresses that no broker has (any more)."""
-        known = {broker.address for broker in self.view.brokers.values()}
-        for address, connection in list(self._connections.items()):
-            if connection.closed or (address not in known and not connection.in_flight):
-                connection.close()
-                del self._connections[address]
 
 
 def _settle(waiting: asyncio.Future[None] | None, error: WaystationError | None) -> None:
@@ -324,8 +280,3 @@ def _retriable_or_raise(error: WaystationError) -> WaystationError:
     if not is_retriable(error):
         raise error
     return error
-
-
-def _reason(error: OSError) -> str:
-    refused = isinstance(error, ConnectionRefusedError) or f"[Errno {ECONNREFUSED}]" in str(error)
-    return "connection refused" if refused else error.strerror or str(error)
