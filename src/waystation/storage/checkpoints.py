@@ -16,7 +16,6 @@ from waystation.telemetry.logs import get_logger
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 _VERSION = "0"
 _events = get_logger("storage")
@@ -32,7 +31,8 @@ def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, Offset]:
 
 def write_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition, Offset]) -> None:
     """Note an offset for each partition; durable when this returns."""
-    _write(disk, path, (f"{name.topic} {name.partition} {at}" for name, at in offsets.items()))
+    rows = [f"{name.topic} {name.partition} {at}" for name, at in offsets.items()]
+    disk.replace(path, _encode(rows))
 
 
 def read_epochs(disk: Disk, path: Path) -> list[EpochStart]:
@@ -43,9 +43,9 @@ def read_epochs(disk: Disk, path: Path) -> list[EpochStart]:
     ]
 
 
-def write_epochs(disk: Disk, path: Path, entries: Iterable[EpochStart]) -> None:
-    """Note where each leader epoch began."""
-    _write(disk, path, (f"{epoch} {start}" for epoch, start in entries))
+def encode_epochs(entries: Iterable[EpochStart]) -> bytes:
+    """The content of a leader epoch checkpoint."""
+    return _encode([f"{epoch} {start}" for epoch, start in entries])
 
 
 def _read(disk: Disk, path: Path, width: int) -> list[list[str]]:
@@ -65,6 +65,5 @@ def _read(disk: Disk, path: Path, width: int) -> list[list[str]]:
     return rows
 
 
-def _write(disk: Disk, path: Path, lines: Iterable[str]) -> None:
-    rows = list(lines)
-    disk.replace(path, "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode())
+def _encode(rows: list[str]) -> bytes:
+    return "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode()

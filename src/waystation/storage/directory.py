@@ -4,20 +4,21 @@
 2. Checkpoints never say more than is true: a recovery point is written after what it covers was
    synced, a log's start before the files below it go.
 3. After a clean close the next start scans nothing; a marker says so, and is gone while open.
-4. When the disk fails the directory is offline: everything in it refuses, the rest of the
-   node goes on.
+4. When the disk fails the directory is offline: everything in it refuses, the rest of the node
+   goes on.
 """
 
-import errno
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from uuid import uuid4
 
 from waystation.model.errors import StorageError
-from waystation.model.ids import NodeId, TopicId, TopicPartition, uuid_of, uuid_text
+from waystation.model.ids import NodeId, TopicId, TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
+from waystation.storage import names
 from waystation.storage.checkpoints import (
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -25,109 +26,153 @@ from waystation.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from waystation.storage.disk import Disk, Entry
+from waystation.storage.disk import Disk, DiskFile, Entry
+from waystation.storage.identity import (
+    claim,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
 from waystation.storage.log import Log
-from waystation.storage.recovery import PARTITION_METADATA, Marks, new_log, open_log
-from waystation.storage.segment import DELETED, OpenFiles
+from waystation.storage.open_files import OpenFiles
+from waystation.storage.recovery import Marks, new_log, open_log
 from waystation.storage.settings import StorageSettings
+from waystation.storage.tickets import NO_SPACE, CheckpointTicket
+from waystation.storage.writeback import Writeback
 from waystation.telemetry.logs import get_logger
 
 _LOCK = ".lock"
-_META = "meta.properties"
 _CLEAN = ".kafka_cleanshutdown"
-_DOOMED = "-delete"
+_CLOSING_THREADS = 8
+# A log with a small tail is left out of this many checkpoints in a row.
+_ROUNDS_MAX = 12
 
 _events = get_logger("storage")
-_NO_OFFSET = Offset(0)
+Work = Callable[[], None]
 
 
 class DataDirectory:
-    """Open it with ``open``; every method but ``fail`` belongs to one thread at a time."""
+    """Everything but what its plans return belongs to one thread at a time."""
 
     def __init__(self, path: Path, disk: Disk, settings: StorageSettings, node: NodeId) -> None:
         """Take the directory over, or say why not."""
         self.path = path
         self.disk = disk
-        self.files = OpenFiles(settings.open_files_max)
+        self.files = OpenFiles(disk, settings.open_files_max)
         self.offline: str | None = None
         self.logs: dict[TopicPartition, Log] = {}
-        self._settings = settings
+        self.producer_expiration_ms = settings.producer_id_expiration_ms
+        self._recovery_bytes_max = settings.recovery_bytes_max
+        self._recovery_threads = settings.num_recovery_threads_per_data_dir
+        self._writeback = Writeback()
+        self._writing = Lock()
         self._going: list[tuple[Millis, Path]] = []
+        self._going_lock = Lock()
+        self._skipped_rounds: dict[TopicPartition, int] = {}
         try:
             disk.make_directory(path)
+            disk.sync_directory(path.parent)
             self._lock = disk.lock(path / _LOCK)
-            self._check_identity(node)
         except OSError as error:
             raise StorageError(_not_usable(path, error)) from error
-        self._clean = self._take_clean_marker()
-        self._recovery_points = read_offsets(disk, path / RECOVERY_POINTS)
-        self._log_starts = read_offsets(disk, path / LOG_STARTS)
-        self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
+        try:
+            self.id = claim(disk, path, node)
+            self._clean = self._take_clean_marker()
+        except (OSError, StorageError) as error:
+            self._lock.release()
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(_not_usable(path, error)) from error
+        self._written: dict[str, Mapping[TopicPartition, Offset]] = {
+            file: read_offsets(disk, path / file) for file in (RECOVERY_POINTS, LOG_STARTS)
+        }
 
     # --- opening ------------------------------------------------------------------------
 
     def open_logs(self, settings_of: Callable[[TopicPartition], TopicSettings]) -> list[Log]:
-        """Open every log that lies here, several at a time."""
-        found = [entry for entry in self.disk.entries(self.path) if self._is_log(entry)]
-        threads = self._settings.num_recovery_threads_per_data_dir
+        """Open every log that lies here, several at a time after a crash."""
+        try:
+            found = [one for one in self.disk.entries(self.path) if self._is_log(one)]
+        except OSError as error:
+            self.fail(f"cannot list {self.path}: {error}")
+            return []
         if self._clean or len(found) <= 1:
             opened = [self._open(entry, settings_of) for entry in found]
         else:
-            with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
+            with ThreadPoolExecutor(self._recovery_threads, "recovery") as pool:
                 opened = list(pool.map(lambda entry: self._open(entry, settings_of), found))
         self.logs = {log.name: log for log in opened if log is not None}
         return list(self.logs.values())
 
     def _is_log(self, entry: Entry) -> bool:
-        if entry.is_directory and entry.name.endswith(_DOOMED):
+        if entry.is_directory and names.is_deleted_directory(entry.name):
             self.disk.remove_tree(self.path / entry.name)
             return False
-        topic, _, partition = entry.name.rpartition("-")
-        return entry.is_directory and bool(topic) and partition.isdecimal()
+        return entry.is_directory and names.parse_directory_name(entry.name) is not None
 
     def _open(
         self, entry: Entry, settings_of: Callable[[TopicPartition], TopicSettings]
     ) -> Log | None:
-        topic, _, partition = entry.name.rpartition("-")
-        name = TopicPartition(topic, int(partition))
-        path = self.path / entry.name
+        name, path = names.parse_directory_name(entry.name), self.path / entry.name
+        assert name is not None, f"{path} is no log"
         try:
-            topic_id = _topic_id(self.disk.read(path / PARTITION_METADATA))
+            topic_id = self._topic_id(path)
+            if topic_id is None:
+                return None
             marks = Marks(
-                self._recovery_points.get(name, _NO_OFFSET),
-                self._log_starts.get(name, _NO_OFFSET),
+                self._written[RECOVERY_POINTS].get(name, Offset(0)),
+                self._written[LOG_STARTS].get(name, Offset(0)),
                 self._clean,
             )
             settings = settings_of(name)
-            return open_log(self, name, topic_id, path, settings, marks, _jitter(settings))
-        except FileNotFoundError:
-            # Made, but not finished, when the node crashed: nothing was ever written to it.
-            _events.warning("log.unfinished", path=str(path), action="removed")
-            self.disk.remove_tree(path)
+            return open_log(self, name, topic_id, path, settings, marks, _jitter_ms(settings))
         except (OSError, ValueError) as error:
             self.fail(f"cannot open {path}: {error}")
+            return None
+
+    def _topic_id(self, path: Path) -> TopicId | None:
+        """The topic's id; a directory that was made and never finished is removed."""
+        try:
+            return decode_partition_metadata(self.disk.read(path / names.PARTITION_METADATA))
+        except FileNotFoundError:
+            if any(one.size_bytes for one in self.disk.entries(path)):
+                raise ValueError(
+                    f"{names.PARTITION_METADATA} is missing, so nobody knows whose records these "
+                    "are: restore it, or move the directory away"
+                ) from None
+        _events.warning("log.unfinished", path=str(path), action="removed")
+        self.disk.remove_tree(path)
         return None
 
     def create_log(self, name: TopicPartition, topic_id: TopicId, settings: TopicSettings) -> Log:
         """Make an empty log; it survives a crash when this returns."""
         path = self.path / str(name)
         try:
+            self._forget_namesake(name)
             self.disk.make_directory(path)
-            self.disk.replace(path / PARTITION_METADATA, _metadata(topic_id))
-            log = new_log(self, name, topic_id, path, settings, _jitter(settings))
+            self.disk.replace(path / names.PARTITION_METADATA, encode_partition_metadata(topic_id))
+            log = new_log(self, name, topic_id, path, settings, _jitter_ms(settings))
             self.disk.sync_directory(self.path)
         except OSError as error:
             raise StorageError(_not_usable(path, error)) from error
         self.logs[name] = log
         return log
 
+    def _forget_namesake(self, name: TopicPartition) -> None:
+        """What checkpoints say of a deleted log must not be believed of this one."""
+        if any(name in offsets for offsets in self._written.values()):
+            with self._writing:
+                self._write_offsets(RECOVERY_POINTS, self._recovery_points())
+                self._write_offsets(LOG_STARTS, self._starts())
+
     def delete_log(self, log: Log) -> None:
         """Remove a log with all its records; gone for the next start at once."""
         self.logs.pop(log.name, None)
-        doomed = self.path / f"{log.name}.{uuid4().hex}{_DOOMED}"
+        doomed = self.path / names.deleted_directory_name(log.name)
         try:
             self.disk.rename(log.path, doomed)
             self.disk.sync_directory(self.path)
+            for segment in log.segments:
+                segment.release()
             self.disk.remove_tree(doomed)
         except OSError as error:
             self.fail(f"cannot delete {log.path}: {error}")
@@ -135,64 +180,65 @@ class DataDirectory:
     # --- upkeep -------------------------------------------------------------------------
 
     def fail(self, reason: str) -> None:
-        """Go offline; only a restart brings the directory back."""
+        """Go offline; only a restart brings the directory back.  Any thread."""
         if self.offline is None:
             self.offline = reason
             _events.error("directory.offline", path=str(self.path), reason=reason)
 
-    def plan_checkpoint(self, marks: Mapping[TopicPartition, Offset]) -> Callable[[], None]:
-        """Write what belongs to the loop's thread; what is returned may run in another."""
-        try:
-            for log in self.logs.values():
-                log.save_progress()
-        except OSError as error:
-            self.fail(f"cannot write indexes: {error}")
-        wanted = {
-            RECOVERY_POINTS: {name: log.flushed_end for name, log in self.logs.items()},
-            LOG_STARTS: self._starts(),
-            HIGH_WATERMARKS: {name: at for name, at in marks.items() if name in self.logs},
-        }
-        return lambda: self._write(wanted)
+    def write_back(self, file: DiskFile, position: int, nbytes: int) -> None:
+        """Let the disk begin with bytes that nobody waits for yet."""
+        self._writeback.start(file, position, nbytes)
 
-    def plan_log_starts(self) -> Callable[[], None]:
-        """The same for the starts of logs alone, after records were deleted."""
-        wanted = {LOG_STARTS: self._starts()}
-        return lambda: self._write(wanted)
+    def plan_checkpoint(self, marks: Mapping[TopicPartition, Offset]) -> Work:
+        """Move recovery points to the present ends of logs, as far as that is worth it.
 
-    def _starts(self) -> dict[TopicPartition, Offset]:
-        return {name: log.log_start for name, log in self.logs.items() if log.log_start > 0}
+        The work that is returned may be done by any thread.
+        """
+        begun = [] if self.offline is not None else self._begin_checkpoints(self._worth_it())
+        watermarks = {name: at for name, at in marks.items() if name in self.logs}
+        return lambda: self._checkpoint(begun, watermarks)
 
-    def _write(self, wanted: Mapping[str, Mapping[TopicPartition, Offset]]) -> None:
-        if self.offline is not None:
-            return
-        try:
-            for file, offsets in wanted.items():
-                if self._written.get(file) != offsets:
-                    write_offsets(self.disk, self.path / file, offsets)
-                    self._written[file] = offsets
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                _events.warning("checkpoint.not.written", path=str(self.path), reason="disk full")
-            else:
-                self.fail(f"cannot write checkpoints: {error}")
+    def plan_log_starts(self) -> Work:
+        """Write down where logs begin, after records were deleted."""
+        return lambda: self._write([(LOG_STARTS, self._starts)])
+
+    def lower_recovery_point(self, log: Log) -> None:
+        """Write down that recovery must look at more of ``log`` than before."""
+        self._write([(RECOVERY_POINTS, self._recovery_points)])
+        log.check_online()
 
     def drop_retired(self, log: Log, now: Millis) -> None:
-        """Rename the files of retired segments; call once the log's start is written down."""
-        for segment in log.retired:
-            for path in segment.paths():
-                doomed = path.with_name(path.name + DELETED)
-                try:
-                    self.disk.rename(path, doomed)
-                except FileNotFoundError:
-                    continue
-                self._going.append((Millis(now + log.settings.file_delete_delay_ms), doomed))
-            self.disk.unlink(log.snapshot_path(segment.base_offset))
-        log.retired.clear()
+        """Rename the files of retired segments that nothing needs any more.
+
+        The log's start must be written down, and their producers be in a snapshot.
+        """
+        start = self._written[LOG_STARTS].get(log.name, Offset(0))
+        needless = min(start, log.recovery_point)
+        going = [one for one in log.retired if one.next_offset <= needless]
+        log.retired = [one for one in log.retired if one.next_offset > needless]
+        due = Millis(now + log.settings.file_delete_delay_ms)
+        for segment in going:
+            segment.release()
+            for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+                self._drop(log.path / names.file_name(segment.base_offset, suffix), due)
+
+    def _drop(self, path: Path, due: Millis) -> None:
+        doomed = path.with_name(path.name + names.DELETED)
+        try:
+            self.disk.rename(path, doomed)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.fail(f"cannot rename {path}: {error}")
+            return
+        with self._going_lock:
+            self._going.append((due, doomed))
 
     def purge(self, now: Millis) -> None:
-        """Remove files whose time has come."""
-        due = [path for at, path in self._going if at <= now]
-        self._going = [(at, path) for at, path in self._going if at > now]
+        """Remove files whose time has come.  Any thread: large ones take their time."""
+        with self._going_lock:
+            due = [path for at, path in self._going if at <= now]
+            self._going = [(at, path) for at, path in self._going if at > now]
         for path in due:
             self.disk.unlink(path)
 
@@ -204,20 +250,108 @@ class DataDirectory:
         """The size of the file system."""
         return self.disk.total_bytes(self.path)
 
+    def _worth_it(self) -> list[Log]:
+        """The logs that a crash would leave much of to verify, and those left out for long.
+
+        A checkpoint takes five syncs.  With a thousand busy partitions a small tail each is
+        verified faster than that.
+        """
+        dirty = [log for log in self.logs.values() if log.needs_checkpoint]
+        least_bytes = self._recovery_bytes_max // max(len(dirty), 1)
+        chosen = []
+        for log in dirty:
+            rounds = self._skipped_rounds.pop(log.name, 0)
+            if log.unchecked_bytes >= least_bytes or log.retired or rounds >= _ROUNDS_MAX:
+                chosen.append(log)
+            else:
+                self._skipped_rounds[log.name] = rounds + 1
+        return chosen
+
+    def _begin_checkpoints(self, logs: list[Log]) -> list[tuple[Log, CheckpointTicket]]:
+        begun = [(log, log.begin_checkpoint()) for log in logs]
+        return [(log, ticket) for log, ticket in begun if ticket is not None]
+
+    def _checkpoint(
+        self,
+        begun: list[tuple[Log, CheckpointTicket]],
+        watermarks: Mapping[TopicPartition, Offset],
+    ) -> None:
+        for log, ticket in begun:
+            self._carry_out(log, ticket)
+        self._write(
+            [
+                (RECOVERY_POINTS, self._recovery_points),
+                (LOG_STARTS, self._starts),
+                (HIGH_WATERMARKS, lambda: watermarks),
+            ]
+        )
+
+    def _carry_out(self, log: Log, ticket: CheckpointTicket) -> None:
+        if self.offline is not None:
+            return
+        try:
+            ticket.sync()
+            log.finish_checkpoint(ticket)
+        except OSError as error:
+            if self.logs.get(log.name) is not log:
+                return  # Deleted meanwhile, and its directory with it.
+            if error.errno in NO_SPACE:
+                log.abandon_checkpoint(ticket)
+                _events.warning("checkpoint.skipped", partition=str(log.name), reason="disk full")
+            else:
+                self.fail(f"cannot sync {log.path}: {error}")
+
+    def _recovery_points(self) -> dict[TopicPartition, Offset]:
+        return {name: log.recovery_point for name, log in list(self.logs.items())}
+
+    def _starts(self) -> dict[TopicPartition, Offset]:
+        logs = list(self.logs.items())
+        return {name: log.log_start for name, log in logs if log.log_start > 0}
+
+    def _write(
+        self, wanted: list[tuple[str, Callable[[], Mapping[TopicPartition, Offset]]]]
+    ) -> None:
+        """Offsets are looked up here, under the lock: a later write never says less."""
+        if self.offline is not None:
+            return
+        try:
+            for file, offsets in wanted:
+                with self._writing:
+                    self._write_offsets(file, offsets())
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                _events.warning("checkpoint.not.written", path=str(self.path), reason="disk full")
+            else:
+                self.fail(f"cannot write checkpoints: {error}")
+
+    def _write_offsets(self, file: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        if self._written.get(file) != offsets:
+            write_offsets(self.disk, self.path / file, offsets)
+            self._written[file] = offsets
+
     # --- ending -------------------------------------------------------------------------
 
     def close(self, marks: Mapping[TopicPartition, Offset]) -> None:
         """Sync everything, so that the next start scans nothing."""
+        self._writeback.close()
         if self.offline is not None:
             return
+        logs = list(self.logs.values())
+        begun = self._begin_checkpoints(logs)
+        if begun:
+            with ThreadPoolExecutor(_CLOSING_THREADS, "closing") as pool:
+                list(pool.map(lambda one: self._carry_out(*one), begun))
+        self._checkpoint([], {name: at for name, at in marks.items() if name in self.logs})
+        unsafe = [log for log in logs if log.needs_checkpoint]
+        written = self._written[RECOVERY_POINTS] == self._recovery_points()
+        if self.offline is None and not unsafe and written:
+            self._leave_clean_marker()
+
+    def _leave_clean_marker(self) -> None:
         try:
-            for log in self.logs.values():
-                log.close()
-            self.plan_checkpoint(marks)()
-            if self.offline is None:
-                self.disk.replace(self.path / _CLEAN, b'{"version":0,"brokerEpoch":-1}')
+            self.disk.replace(self.path / _CLEAN, b'{"version":0,"brokerEpoch":-1}')
         except OSError as error:
-            self.fail(f"cannot close cleanly: {error}")
+            _events.warning("directory.not.clean", path=str(self.path), reason=str(error))
 
     def unlock(self) -> None:
         """Let another process have the directory."""
@@ -233,22 +367,6 @@ class DataDirectory:
         self.disk.sync_directory(self.path)
         return True
 
-    def _check_identity(self, node: NodeId) -> None:
-        path = self.path / _META
-        try:
-            text = self.disk.read(path).decode()
-        except FileNotFoundError:
-            identity = f"version=1\nnode.id={node}\ndirectory.id={uuid_text(uuid4())}\n"
-            self.disk.replace(path, identity.encode())
-            return
-        facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-        if facts.get("node.id") != str(node):
-            self._lock.release()
-            raise StorageError(
-                f"{self.path} belongs to node {facts.get('node.id')}, this is node {node}: use "
-                "--node-id, or another --data-dir"
-            )
-
 
 def _not_usable(path: Path, error: OSError) -> str:
     return (
@@ -257,17 +375,6 @@ def _not_usable(path: Path, error: OSError) -> str:
     )
 
 
-def _metadata(topic_id: TopicId) -> bytes:
-    return f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode()
-
-
-def _topic_id(text: bytes) -> TopicId:
-    facts = dict(line.split(": ", 1) for line in text.decode().splitlines())
-    if "topic_id" not in facts:
-        raise ValueError(f"{PARTITION_METADATA} names no topic id")
-    return TopicId(uuid_of(facts["topic_id"]))
-
-
-def _jitter(settings: TopicSettings) -> int:
+def _jitter_ms(settings: TopicSettings) -> int:
     """A share of ``segment.jitter.ms`` by chance, drawn once per log and life."""
     return uuid4().int % (settings.segment_jitter_ms + 1)

@@ -1,22 +1,27 @@
 """The operating system's files, behind a port that a simulated disk can stand in for.
 
 ``Disk`` is what storage needs of a file system, ``DiskFile`` of an open file.  Three things are
-promised of both and nothing else: what was written is read back by this process; what was
-synced survives a crash; a name survives a crash once its directory was synced.
+promised of both and nothing else:
+
+1. what was written is read back by this process;
+2. what was synced survives a crash, and a name does once its directory was synced;
+3. after a sync has failed, every later sync of that open file fails too: the kernel reports a
+   lost page once, and whoever asks second must not be told that all is well.
+
+Simulated disks that forget and tear live in ``waystation.testing.disk``.
 """
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Lock as ThreadLock
 from typing import NamedTuple, Protocol
 
 from waystation.model.errors import StorageError
-
-Buffer = bytes | bytearray | memoryview
+from waystation.records.header import Buffer
 
 _SYNC_FILE_RANGE_WRITE = 2
 
@@ -37,7 +42,7 @@ class DiskFile(Protocol):
         ...
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        """Write all of ``data`` at ``position``."""
+        """Write all of ``data`` at ``position``; after an error some of it may be there."""
         ...
 
     def truncate(self, size_bytes: int) -> None:
@@ -45,7 +50,7 @@ class DiskFile(Protocol):
         ...
 
     def datasync(self) -> None:
-        """Return once everything written so far survives a crash."""
+        """Return once everything written so far survives a crash.  Any thread."""
         ...
 
     def start_writeback(self, position: int, nbytes: int) -> None:
@@ -89,7 +94,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, path: Path, to: Path) -> None:
-        """Give a file or directory another name."""
+        """Give a file or directory another name, replacing a file of that name."""
         ...
 
     def unlink(self, path: Path) -> None:
@@ -97,7 +102,7 @@ class Disk(Protocol):
         ...
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and all in it."""
+        """Remove a directory and all in it; no error if it is gone."""
         ...
 
     def sync_directory(self, path: Path) -> None:
@@ -128,11 +133,14 @@ class Lock(Protocol):
 class RealFile:
     """A file descriptor."""
 
-    __slots__ = ("__weakref__", "_descriptor")
+    __slots__ = ("__weakref__", "_descriptor", "_sync_failed", "_sync_lock")
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, *, create: bool) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._descriptor = -1
-        self._descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, flags, 0o644)
+        self._sync_failed = False
+        self._sync_lock = ThreadLock()
 
     def pread(self, nbytes: int, position: int) -> bytes:
         """As the port says."""
@@ -149,13 +157,19 @@ class RealFile:
         os.ftruncate(self._descriptor, size_bytes)
 
     def datasync(self) -> None:
-        """As the port says."""
-        os.fdatasync(self._descriptor)
+        """HOT: once per group commit.  The lock keeps two syncs from sharing one error."""
+        with self._sync_lock:
+            if self._sync_failed:
+                raise OSError("an earlier sync of this file has failed")
+            try:
+                _datasync(self._descriptor)
+            except OSError:
+                self._sync_failed = True
+                raise
 
     def start_writeback(self, position: int, nbytes: int) -> None:
         """``sync_file_range`` where the C library has it."""
-        if _sync_file_range is not None:
-            _sync_file_range(self._descriptor, position, nbytes, _SYNC_FILE_RANGE_WRITE)
+        _start_writeback(self._descriptor, position, nbytes)
 
     def size(self) -> int:
         """As the port says."""
@@ -183,7 +197,7 @@ class RealDisk:
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         """As the port says."""
-        return RealFile(path, os.O_CREAT if create else 0)
+        return RealFile(path, create=create)
 
     def read(self, path: Path) -> bytes:
         """As the port says."""
@@ -212,7 +226,7 @@ class RealDisk:
 
     def rename(self, path: Path, to: Path) -> None:
         """As the port says."""
-        path.rename(to)
+        path.replace(to)
 
     def unlink(self, path: Path) -> None:
         """As the port says."""
@@ -220,7 +234,7 @@ class RealDisk:
 
     def remove_tree(self, path: Path) -> None:
         """As the port says."""
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
 
     def sync_directory(self, path: Path) -> None:
         """As the port says."""
@@ -273,13 +287,28 @@ def _entries(found: Iterator[os.DirEntry[str]]) -> Iterator[Entry]:
         yield Entry(one.name, directory, 0 if directory else one.stat().st_size)
 
 
-def _find_sync_file_range() -> "ctypes._NamedFuncPointer | None":
+_datasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+_sync_file_range: "Callable[[int, int, int, int], int] | None" = None
+_sync_file_range_sought = False
+
+
+def _start_writeback(descriptor: int, position: int, nbytes: int) -> None:
+    """The standard library lacks the call; ctypes, 2 MB of memory, comes with its first use."""
+    global _sync_file_range, _sync_file_range_sought
+    if not _sync_file_range_sought:
+        _sync_file_range = _find_sync_file_range()
+        _sync_file_range_sought = True
+    if _sync_file_range is not None:
+        _sync_file_range(descriptor, position, nbytes, _SYNC_FILE_RANGE_WRITE)
+
+
+def _find_sync_file_range() -> "Callable[[int, int, int, int], int] | None":
+    import ctypes
+
     try:
         function = ctypes.CDLL(None).sync_file_range
     except (OSError, AttributeError):
         return None
     function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    return function
-
-
-_sync_file_range = _find_sync_file_range()
+    found: Callable[[int, int, int, int], int] = function
+    return found

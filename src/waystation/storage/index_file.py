@@ -1,126 +1,117 @@
-"""A sparse index on disk: entries of fixed width whose fields rise from one to the next.
+"""A file of entries of one width, whose fields rise from entry to entry.
 
-New entries are kept in memory and written by ``save``: a crash loses some, and recovery makes
-them anew.  Only the active segment keeps its entries in memory; a closed one is searched on
-disk, a few entries per look-up.
+New entries stay in memory until there is a page of them or someone saves; a crash loses some,
+and recovery makes them anew.  A look-up in memory bisects there; one on disk reads a handful of
+entries and then one page.
 """
 
-import struct
-from pathlib import Path
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from operator import le
+from struct import Struct
 
-from waystation.storage.disk import Disk, DiskFile
+from waystation.storage.open_files import FileHandle
 
-Entry = tuple[int, ...]
+_PAGE_ENTRIES = 512
 
 
 class IndexFile:
-    """The entries of one file; what they mean is its subclass's business."""
+    """The entries of one index; what their fields mean is the index's business."""
 
-    __slots__ = (
-        "_disk",
-        "_entries",
-        "_file",
-        "_layout",
-        "_offset_field",
-        "_saved",
-        "_width",
-        "path",
-    )
+    __slots__ = ("_entry", "_handle", "_stored", "_tail")
 
-    def __init__(
-        self, disk: Disk, path: Path, layout: struct.Struct, offset_field: int, *, active: bool
-    ) -> None:
-        self._disk = disk
-        self._layout = layout
-        self._width = layout.size
-        self._offset_field = offset_field
-        self._file: DiskFile | None = None
-        self._entries: bytearray | None = bytearray() if active else None
-        self._saved = 0
-        self.path = path
+    def __init__(self, handle: FileHandle, entry: Struct, stored: int) -> None:
+        self._handle = handle
+        self._entry = entry
+        self._stored = stored
+        self._tail = bytearray()
 
     def __len__(self) -> int:
-        return self.size_bytes // self._width
+        return self._stored + len(self._tail) // self._entry.size
+
+    def __getitem__(self, number: int) -> tuple[int, ...]:
+        """Entry ``number``, from memory or from the file."""
+        width = self._entry.size
+        if number >= self._stored:
+            return self._entry.unpack_from(self._tail, (number - self._stored) * width)
+        return self._entry.unpack(self._handle.file().pread(width, number * width))
 
     @property
     def size_bytes(self) -> int:
         """How large the index is, saved or not."""
-        return len(self._entries) if self._entries is not None else self._open().size()
-
-    def load(self) -> None:
-        """Take the entries into memory, to be added to."""
-        size = self._open().size() // self._width * self._width
-        self._entries = bytearray(self._open().pread(size, 0)) if size else bytearray()
-        self._saved = len(self._entries)
-
-    def check(self) -> bool:
-        """Whether the entries in memory rise as they must."""
-        last: Entry = (-1, -1)
-        for entry in self._layout.iter_unpack(self._in_memory()):
-            if entry[0] <= last[0] or entry[1] <= last[1]:
-                return False
-            last = entry
-        return True
-
-    def truncate(self, offset: int) -> None:
-        """Forget entries at or after ``offset``, relative to the segment's base."""
-        entries = self._in_memory()
-        keep = len(entries)
-        while keep and self.entry(keep // self._width - 1)[self._offset_field] >= offset:
-            keep -= self._width
-        del entries[keep:]
-        if keep < self._saved:
-            self._open().truncate(keep)
-            self._saved = keep
-
-    def save(self) -> None:
-        """Write what is only in memory; survives a crash once ``datasync`` was called too."""
-        if self._entries is not None and self._saved < len(self._entries):
-            self._open().pwrite(self._entries[self._saved :], self._saved)
-            self._saved = len(self._entries)
-
-    def datasync(self) -> None:
-        """Let what was saved survive a crash."""
-        if self._file is not None:
-            self._file.datasync()
-
-    def seal(self) -> None:
-        """Save, and search on disk from now on."""
-        self.save()
-        self._open()  # An empty index is a file too: absence means that it was lost.
-        self._entries = None
-
-    def forget_file(self) -> None:
-        """Let go of the descriptor until the next look-up."""
-        self._file = None
-
-    def entry(self, number: int) -> Entry:
-        """Entry ``number``, from memory or from disk."""
-        if self._entries is not None:
-            return self._layout.unpack_from(self._entries, number * self._width)
-        return self._layout.unpack(self._open().pread(self._width, number * self._width))
+        return len(self) * self._entry.size
 
     def append(self, *fields: int) -> None:
-        """Add an entry after all others."""
-        entries = self._in_memory()
-        entries += self._layout.pack(*fields)
+        """Add an entry behind all others; a full disk keeps it in memory.
 
-    def count_up_to(self, field: int, limit: int) -> int:
-        """How many entries have ``field`` at or below ``limit``."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle)[field] <= limit:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        HOT: once per index interval.
+        """
+        self._tail += self._entry.pack(*fields)
+        if len(self._tail) >= _PAGE_ENTRIES * self._entry.size:
+            with suppress(OSError):
+                self.save()
 
-    def _in_memory(self) -> bytearray:
-        assert self._entries is not None, f"{self.path} is not in memory"
-        return self._entries
+    def last_up_to(self, field: int, limit: int) -> tuple[int, ...] | None:
+        """The last entry whose ``field`` is at most ``limit``; ``None`` if there is none."""
+        first_in_memory = self._entry.unpack_from(self._tail) if self._tail else None
+        if first_in_memory is not None and first_in_memory[field] <= limit:
+            return self._search(self._tail, field, limit)
+        return self._search_file(field, limit)
 
-    def _open(self) -> DiskFile:
-        if self._file is None:
-            self._file = self._disk.open(self.path, create=True)
-        return self._file
+    def save(self) -> None:
+        """Write what is only in memory; a failed write leaves it there for the next time."""
+        if self._tail:
+            self._handle.pinned = True
+            self._handle.file().pwrite(self._tail, self._stored * self._entry.size)
+            self._stored += len(self._tail) // self._entry.size
+            self._tail = bytearray()
+
+    def keep_below(self, field: int, limit: int) -> None:
+        """Keep the leading entries that rise and whose ``field`` is below ``limit``.
+
+        What a crash left behind them may be anything, zeros for instance: they are looked at
+        from the first one on.
+        """
+        count, before = 0, (-1,) * len(self._entry.unpack(bytes(self._entry.size)))
+        for entry in self._all():
+            if entry[field] >= limit or any(map(le, entry, before)):
+                break
+            count, before = count + 1, entry
+        self._truncate(count)
+
+    def _all(self) -> Iterator[tuple[int, ...]]:
+        width = self._entry.size
+        for first in range(0, self._stored, _PAGE_ENTRIES):
+            count = min(_PAGE_ENTRIES, self._stored - first)
+            yield from self._entry.iter_unpack(
+                self._handle.file().pread(count * width, first * width)
+            )
+        yield from self._entry.iter_unpack(self._tail)
+
+    def _truncate(self, count: int) -> None:
+        if count < self._stored:
+            self._tail = bytearray()
+            self._handle.file().truncate(count * self._entry.size)
+            self._stored = count
+        else:
+            del self._tail[(count - self._stored) * self._entry.size :]
+
+    def _search_file(self, field: int, limit: int) -> tuple[int, ...] | None:
+        pages = range(0, self._stored, _PAGE_ENTRIES)
+        page = bisect_right(pages, limit, key=lambda number: self[number][field])
+        if page == 0:
+            return None
+        first = pages[page - 1]
+        width = self._entry.size
+        count = min(_PAGE_ENTRIES, self._stored - first)
+        return self._search(self._handle.file().pread(count * width, first * width), field, limit)
+
+    def _search(self, entries: bytes | bytearray, field: int, limit: int) -> tuple[int, ...] | None:
+        entry, width = self._entry, self._entry.size
+        found = bisect_right(
+            range(len(entries) // width),
+            limit,
+            key=lambda number: entry.unpack_from(entries, number * width)[field],
+        )
+        return entry.unpack_from(entries, (found - 1) * width) if found else None

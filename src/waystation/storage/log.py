@@ -1,48 +1,51 @@
-"""One partition's log: segments in order, one of them active.
+"""One partition's log: segments in order, of which the last is written to.
 
 1. Offsets have no gaps where nothing was compacted, and never repeat.
 2. ``flushed_end`` is the end of what survives a crash; it moves only after the disk said so.
-3. A read gives whole batches, and never one at or past the end it was given.
-4. After an error of the disk that leaves the log in doubt, its whole directory is offline.
+3. ``recovery_point`` never passes it: what recovery may skip is safe, and so are its indexes.
+4. A read gives whole batches, and never one at or past the end it was given.
+5. A full disk refuses a batch and nothing else; after any other error of the disk, which leaves
+   the log in doubt, its whole directory is offline.
 
-A log belongs to the loop's thread; only a ``FlushTicket`` is used by others.  Opening a log is in
-``recovery.py``, growing old in ``retention.py``.
+A log belongs to the loop's thread; only tickets (``tickets.py``) are for others.  Opening is in
+``recovery.py``, finding batches in ``reader.py``, growing old in ``retention.py``, cutting in
+``truncation.py``.
 """
 
-import errno
-from bisect import bisect_right
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from waystation.model.errors import OffsetOutOfRangeError, StorageError
 from waystation.model.ids import LeaderEpoch, TopicId, TopicPartition
-from waystation.model.offsets import Millis, Offset
+from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.model.topics import TopicSettings
-from waystation.records.batch import records_of
 from waystation.records.header import BatchHeader, batches, stamp
 from waystation.replication.epochs import EpochEnd, LeaderEpochs
-from waystation.runtime.regions import FileRegion
-from waystation.storage.checkpoints import LEADER_EPOCHS, write_epochs
+from waystation.storage import names
+from waystation.storage.checkpoints import encode_epochs
 from waystation.storage.disk import Disk, DiskFile
-from waystation.storage.producer_state import Appended, ProducerStates
-from waystation.storage.segment import OpenFiles, Segment
+from waystation.storage.open_files import OpenFiles
+from waystation.storage.producer_state import ProducerStates
+from waystation.storage.reader import LogSlice, Reader
+from waystation.storage.segment import Segment
+from waystation.storage.snapshots import encode_snapshot
+from waystation.storage.tickets import NO_SPACE, CheckpointTicket, FlushTicket, Snapshot
+from waystation.telemetry.logs import get_logger
 
-__all__ = ["Appended", "FlushTicket", "Log", "LogSlice"]
+__all__ = ["Appended", "FlushTicket", "Home", "Log", "LogSlice", "Opened"]
 
-SNAPSHOT = ".snapshot"
-
-_RELATIVE_OFFSET_MAX = (1 << 31) - 1
-_POSITION_MAX = (1 << 31) - 1
-_PLACES_MAX = 2_048
+_INT32_MAX = (1 << 31) - 1
 _WRITE_BACK_BYTES = 8 << 20
+_events = get_logger("storage")
 
 
-class LogSlice(NamedTuple):
-    """What a read gave: bytes in a file, and the offset to read next."""
+class Appended(NamedTuple):
+    """Where a batch went; ``duplicate`` if it went there before."""
 
-    region: FileRegion | None
-    next_offset: Offset
+    base_offset: Offset
+    last_offset: Offset
+    append_time: Millis
+    duplicate: bool = False
 
 
 class Home(Protocol):
@@ -52,51 +55,76 @@ class Home(Protocol):
     disk: Disk
     files: OpenFiles
     offline: str | None
+    producer_expiration_ms: int
 
     def fail(self, reason: str) -> None:
         """Take everything in the directory offline."""
         ...
 
-    def delete_log(self, log: "Log") -> None:
-        """Remove a log with all its records."""
+    def write_back(self, file: DiskFile, position: int, nbytes: int) -> None:
+        """Let the disk begin with bytes that nobody waits for yet."""
         ...
 
-    def plan_log_starts(self) -> Callable[[], None]:
-        """What writes down where logs start, to be run by a thread."""
+    def lower_recovery_point(self, log: "Log") -> None:
+        """Write down that recovery must look at more of ``log`` than before."""
         ...
 
 
-class FlushTicket:
-    """A promise to be kept by a thread: after ``sync`` everything before ``end`` is safe."""
+class Opened(NamedTuple):
+    """What recovery found of a log, or what a new one begins with."""
 
-    __slots__ = ("_disk", "_files", "_names_in", "_writes", "end")
-
-    def __init__(
-        self,
-        disk: Disk,
-        end: Offset,
-        files: list[DiskFile],
-        writes: list[Callable[[], None]],
-        names_in: Path | None,
-    ) -> None:
-        self._disk = disk
-        self._files = files
-        self._writes = writes
-        self._names_in = names_in
-        self.end = end
-
-    def sync(self) -> None:
-        """Sync files first, then the names of new ones."""
-        for write in self._writes:
-            write()
-        for file in self._files:
-            file.datasync()
-        if self._names_in is not None:
-            self._disk.sync_directory(self._names_in)
+    segments: list[Segment]
+    log_start: Offset
+    log_end: Offset
+    recovery_point: Offset
+    epochs: LeaderEpochs
+    epochs_changed: bool
+    """Whether they are not what their checkpoint says."""
+    producers: ProducerStates
+    snapshots: list[Offset]
+    damage: list[str]
+    tail_bytes: int
+    """What lies behind the recovery point."""
+    retired: list[Segment]
+    """Segments that end before the log's start and wait to be dropped."""
 
 
 class Log:
     """The segments of one partition, oldest first; the last one is active."""
+
+    __slots__ = (
+        "__weakref__",
+        "_bases",
+        "_cuts",
+        "_epochs_changed",
+        "_names_changed",
+        "_reader",
+        "_roll_jitter_ms",
+        "_snapshots_due",
+        "_unsynced",
+        "_written_back",
+        "active",
+        "checkpointed_bytes",
+        "damage",
+        "directory",
+        "dirty_since",
+        "epochs",
+        "flushed_bytes",
+        "flushed_end",
+        "log_end",
+        "log_start",
+        "name",
+        "path",
+        "producers",
+        "recovery_point",
+        "retired",
+        "segments",
+        "settings",
+        "size_bytes",
+        "snapshots",
+        "topic_id",
+        "written_bytes",
+    )
 
     def __init__(
         self,
@@ -105,12 +133,7 @@ class Log:
         home: Home,
         path: Path,
         settings: TopicSettings,
-        *,
-        segments: list[Segment],
-        log_start: Offset,
-        log_end: Offset,
-        epochs: LeaderEpochs,
-        producers: ProducerStates,
+        opened: Opened,
         roll_jitter_ms: int = 0,
     ) -> None:
         """Everything before ``log_end`` is on disk: recovery, or a clean end, saw to that."""
@@ -119,35 +142,42 @@ class Log:
         self.directory = home
         self.path = path
         self.settings = settings
-        self.segments = segments
-        self.log_start = log_start
-        self.log_end = log_end
-        self.flushed_end = log_end
-        self.epochs = epochs
-        self.producers = producers
+        self.segments = opened.segments
+        self.active = opened.segments[-1]
+        self.log_start = opened.log_start
+        self.log_end = self.flushed_end = opened.log_end
+        self.recovery_point = opened.recovery_point
+        self.epochs = opened.epochs
+        self.producers = opened.producers
+        self.snapshots = opened.snapshots
+        self.damage = opened.damage
+        self.size_bytes = sum(one.size_bytes for one in opened.segments)
+        self.retired = opened.retired
         self.dirty_since: Millis | None = None
-        self.retired: list[Segment] = []
-        self._bases = [one.base_offset for one in segments]
-        self._places: dict[Offset, tuple[Segment, int]] = {}
+        self.written_bytes = self.flushed_bytes = opened.tail_bytes
+        self.checkpointed_bytes = 0
+        self._bases = [one.base_offset for one in opened.segments]
+        self._reader = Reader(self.segments, self._bases)
         self._unsynced: list[Segment] = []
-        self._epochs_changed = False
+        self._snapshots_due: list[Snapshot] = []
+        self._epochs_changed = opened.epochs_changed
         self._names_changed = False
-        self._snapshot_at = log_end
-        self._written_back = segments[-1].size_bytes
+        self._cuts = 0
+        self._written_back = self.active.size_bytes
         self._roll_jitter_ms = roll_jitter_ms
 
     def __repr__(self) -> str:
         return f"Log({self.name}, [{self.log_start}, {self.log_end}))"
 
     @property
-    def active(self) -> Segment:
-        """The segment that is written to."""
-        return self.segments[-1]
+    def unflushed_bytes(self) -> int:
+        """What was written since the last flush began."""
+        return self.written_bytes - self.flushed_bytes
 
     @property
-    def size_bytes(self) -> int:
-        """How much disk the batches take."""
-        return sum(one.size_bytes for one in self.segments)
+    def unchecked_bytes(self) -> int:
+        """What recovery would have to verify after a crash now, about."""
+        return self.written_bytes - self.checkpointed_bytes
 
     def check_online(self) -> None:
         """Raise if the directory is offline."""
@@ -167,22 +197,24 @@ class Log:
     ) -> Appended:
         """The leader's append: give the batch its offsets and write it.
 
+        A batch that its producer repeats is not written again; the answer says where it is.
+
         HOT: once per batch (benchmarks/storage/append.py).  ``batch`` is stamped in place.
         """
         if self.directory.offline is not None:
             self.check_online()
-        idempotent = header.producer_id >= 0
-        if idempotent and (repeated := self.producers.check(header)) is not None:
-            return repeated
+        idempotent = header.producer_id >= 0 and header.base_sequence >= 0
+        if idempotent and (known := self.producers.check(header)) is not None:
+            return Appended(known.base_offset, known.last_offset, known.timestamp, True)
         base = self.log_end
-        segment = self._segment_for(len(batch), base + header.last_offset_delta, now)
+        last = Offset(base + header.last_offset_delta)
         stamp(batch, 0, base, leader_epoch)
-        self._write(segment, batch, header, base, now)
+        self._write(batch, header, last, now)
         if self.epochs.assign(leader_epoch, base):
             self._epochs_changed = True
         if idempotent:
-            self.producers.note(header, base)
-        return Appended(base, Offset(self.log_end - 1), now)
+            self.producers.note(header, base, now)
+        return Appended(base, last, now)
 
     def append_as_replica(self, data: memoryview, now: Millis) -> None:
         """A follower's append: batches that have their offsets already."""
@@ -190,153 +222,179 @@ class Log:
         for at, header in batches(data):
             base = header.base_offset
             assert base >= self.log_end, f"{self.name}: {base} appended at {self.log_end}"
-            batch = data[at : at + header.size_bytes]
-            segment = self._segment_for(len(batch), header.last_offset, now)
-            self._write(segment, batch, header, base, now)
-            if self.epochs.assign(LeaderEpoch(header.partition_leader_epoch), base):
+            self._write(data[at : at + header.size_bytes], header, header.last_offset, now)
+            if self.epochs.assign(header.partition_leader_epoch, base):
                 self._epochs_changed = True
-            if header.producer_id >= 0:
-                self.producers.note(header, base)
+            if header.producer_id >= 0 and header.base_sequence >= 0:
+                self.producers.note(header, base, now)
 
-    def _write(
-        self, segment: Segment, batch: memoryview, header: BatchHeader, base: Offset, now: Millis
-    ) -> None:
-        position = segment.size_bytes
+    def _write(self, batch: memoryview, header: BatchHeader, last: Offset, now: Millis) -> None:
+        segment, settings, nbytes = self.active, self.settings, len(batch)
+        size_bytes = segment.size_bytes + nbytes
+        if (
+            size_bytes > settings.segment_bytes
+            or last - segment.base_offset > _INT32_MAX
+            or segment.index_bytes >= settings.segment_index_bytes
+        ) and segment.size_bytes:
+            segment = self.roll()
+            size_bytes = nbytes
+        if not segment.size_bytes:
+            segment.created_at = now
         try:
-            segment.append(batch, header, base, self.settings.index_interval_bytes)
+            segment.append(batch, nbytes, last, header.max_timestamp, settings.index_interval_bytes)
         except OSError as error:
-            raise self._failed(error, "write") from error
-        self.log_end = Offset(base + header.last_offset_delta + 1)
+            raise self._append_failed(error) from error
+        self.log_end = Offset(last + 1)
+        self.size_bytes += nbytes
+        self.written_bytes += nbytes
         if self.dirty_since is None:
             self.dirty_since = now
-        self._remember(base, segment, position)
+        if size_bytes - self._written_back >= _WRITE_BACK_BYTES:
+            self._write_back(segment)
 
-    def _remember(self, offset: Offset, segment: Segment, position: int) -> None:
-        """Readers follow each other, and producers: most look-ups end here."""
-        if len(self._places) >= _PLACES_MAX:
-            self._places.clear()
-        self._places[offset] = (segment, position)
+    def _append_failed(self, error: OSError) -> StorageError:
+        """Take back what was written of the batch; if that fails too the log is in doubt."""
+        segment = self.active
+        try:
+            segment.file().truncate(segment.size_bytes)
+        except OSError as second:
+            return self._failed(second, "cut back")
+        return self._failed(error, "write to")
 
     def _failed(self, error: OSError, what: str) -> StorageError:
-        """A full disk refuses this batch; anything else takes the directory offline."""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = self.directory.disk.free_bytes(self.directory.path)
+        """A full disk refuses; anything else takes the directory offline."""
+        home = self.directory
+        if error.errno in NO_SPACE:
             return StorageError(
-                f"{self.directory.path} is full ({free} bytes free): free some space, or lower "
-                "the topics' retention"
+                f"{home.path} is full ({home.disk.free_bytes(home.path)} bytes free), so "
+                f"{self.name} takes no more: free some space, or lower the topics' retention"
             )
         failure = StorageError(f"cannot {what} {self.path}: {error.strerror or error}")
-        self.directory.fail(str(failure))
+        home.fail(str(failure))
         return failure
 
-    # --- rolling ------------------------------------------------------------------------
+    def _write_back(self, segment: Segment) -> None:
+        """Dirty pages past the kernel's limit would block the loop: begin with them early."""
+        start, self._written_back = self._written_back, segment.size_bytes
+        self.directory.write_back(segment.file(), start, segment.size_bytes - start)
 
-    def _segment_for(self, nbytes: int, last_offset: int, now: Millis) -> Segment:
-        segment, settings = self.active, self.settings
-        if segment.size_bytes == 0:
-            segment.first_at = now
-            return segment
-        if (
-            segment.size_bytes + nbytes > settings.segment_bytes
-            or segment.size_bytes + nbytes > _POSITION_MAX
-            or last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX
-            or segment.index.size_bytes >= settings.segment_index_bytes
-        ):
-            self.roll()
-            self.active.first_at = now
-        return self.active
+    # --- rolling ------------------------------------------------------------------------
 
     def maybe_roll(self, now: Millis) -> bool:
         """Close the active segment if it is older than ``segment.ms``."""
         segment = self.active
         if segment.size_bytes == 0 or self.directory.offline is not None:
             return False
-        if segment.first_at is None:
-            first = next(segment.walk(0), None)
-            began = now if first is None else first.header.max_timestamp
-            segment.first_at = Millis(min(max(began, 0), now))
-        if now - segment.first_at < self.settings.segment_ms - self._roll_jitter_ms:
+        if segment.created_at == NO_TIMESTAMP:
+            first = segment.first_timestamp
+            segment.created_at = Millis(min(first, now)) if first >= 0 else now
+        if now - segment.created_at < self.settings.segment_ms - self._roll_jitter_ms:
             return False
         self.roll()
         return True
 
-    def roll(self) -> None:
-        """Close the active segment and begin another at the log's end."""
+    def roll(self) -> Segment:
+        """Close the active segment and begin another at the log's end, which is returned."""
         closed = self.active
-        fresh = Segment(
-            self.directory.disk, self.path, self.log_end, self.directory.files, active=True
-        )
         try:
-            fresh.file.truncate(0)
-            self._write_snapshot()
-            closed.close()
+            closed.finish()
+            fresh = Segment.create(self.directory.files, self.path, self.log_end)
         except OSError as error:
             raise self._failed(error, "roll") from error
         self._unsynced.append(closed)
+        self._snapshots_due.append(self._snapshot())
         self.segments.append(fresh)
         self._bases.append(fresh.base_offset)
+        self.active = fresh
         self._names_changed = True
         self._written_back = 0
+        return fresh
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self.log_end, encode_snapshot(self.producers.active()))
 
     # --- syncing ------------------------------------------------------------------------
 
     @property
     def is_dirty(self) -> bool:
         """Whether a crash could take something."""
-        return self.flushed_end < self.log_end or bool(self._unsynced) or self._names_changed
+        return self.flushed_end < self.log_end or self._names_changed
 
     def begin_flush(self) -> FlushTicket | None:
         """What a thread must sync so that everything appended so far is safe."""
-        if not self.is_dirty:
+        if self.flushed_end >= self.log_end and not self._names_changed:
             return None
-        files: list[DiskFile] = []
-        writes: list[Callable[[], None]] = []
-        for segment in self._unsynced:
-            files.append(segment.file)
-            writes += [segment.index.datasync, segment.times.datasync]
-        if self.active.size_bytes:
-            files.append(self.active.file)
-        if self._epochs_changed:
-            entries = self.epochs.entries
-            path = self.path / LEADER_EPOCHS
-            writes.append(lambda: write_epochs(self.directory.disk, path, entries))
-        names_in = self.path if self._names_changed else None
+        folder = self.path if self._names_changed else None
+        segments = [*self._unsynced, self.active]
         self._unsynced = []
-        self._epochs_changed = self._names_changed = False
+        self._names_changed = False
         self.dirty_since = None
-        return FlushTicket(self.directory.disk, self.log_end, files, writes, names_in)
+        self.flushed_bytes = self.written_bytes
+        return FlushTicket(self.directory.disk, folder, segments, self.log_end, self._cuts)
 
     def finish_flush(self, ticket: FlushTicket) -> None:
-        """The ticket's sync succeeded."""
-        self.flushed_end = max(self.flushed_end, min(ticket.end, self.log_end))
+        """The ticket's sync succeeded; it counts unless the log was cut meanwhile."""
+        if ticket.cuts != self._cuts or self.directory.offline is not None:
+            return
+        self.flushed_end = max(self.flushed_end, ticket.end)
+        self._reader.remember(ticket.end, ticket.segments[-1], ticket.end_position)
+        for segment in ticket.segments:
+            if segment is not self.active or ticket.end == self.log_end:
+                segment.log.pinned = False
 
-    def begin_write_back(self) -> Callable[[], None] | None:
-        """Where many bytes wait for a late sync: what lets the disk begin with them."""
-        segment = self.active
-        waiting = segment.size_bytes - self._written_back
-        if waiting < _WRITE_BACK_BYTES:
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether a crash now would leave recovery something to do."""
+        return self.recovery_point < self.log_end or self._epochs_changed
+
+    def begin_checkpoint(self) -> CheckpointTicket | None:
+        """What a thread must do so that recovery begins at the present end of the log."""
+        if not self.needs_checkpoint:
             return None
-        file, start = segment.file, self._written_back
-        self._written_back = segment.size_bytes
-        return lambda: file.start_writeback(start, waiting)
+        unchecked = [one for one in self.segments if one.next_offset > self.recovery_point]
+        try:
+            for segment in unchecked:
+                segment.save_indexes()
+        except OSError as error:
+            _events.warning("checkpoint.skipped", partition=str(self.name), reason=str(error))
+            if error.errno not in NO_SPACE:
+                self._failed(error, "index")
+            return None
+        snapshots = [*self._snapshots_due, self._snapshot()]
+        epochs = encode_epochs(self.epochs.entries) if self._epochs_changed else None
+        self._snapshots_due = []
+        self._epochs_changed = False
+        self.checkpointed_bytes = self.written_bytes
+        return CheckpointTicket(
+            self.directory.disk, self.path, unchecked, snapshots, epochs, self._cuts
+        )
 
-    def save_progress(self) -> None:
-        """Write indexes and producers, so that a crash leaves little to make anew."""
-        self.active.save_indexes()
-        if self._snapshot_at < self.log_end:
-            self._write_snapshot()
+    def finish_checkpoint(self, ticket: CheckpointTicket) -> None:
+        """The ticket's sync succeeded: older snapshots may go, but one per segment stays.
 
-    def _write_snapshot(self) -> None:
-        """Not synced: a damaged snapshot is noticed by its checksum, and an older one used."""
-        disk, now_at = self.directory.disk, self.log_end
-        disk.replace(self.snapshot_path(now_at), self.producers.snapshot(), durable=False)
-        before, self._snapshot_at = self._snapshot_at, now_at
-        if before not in self._bases and before != now_at:
-            disk.unlink(self.snapshot_path(before))
+        Unlike the rest of a log this may run in the thread that synced: nothing of it is
+        written by the loop's.
+        """
+        if ticket.cuts != self._cuts:
+            return
+        self.recovery_point = ticket.end
+        for segment in ticket.segments:
+            segment.unpin_indexes()
+        kept = {ticket.end, *self._bases}
+        written = dict.fromkeys([*self.snapshots, *(one.offset for one in ticket.snapshots)])
+        for offset in written:
+            if offset not in kept:
+                self.directory.disk.unlink(self.snapshot_path(offset))
+        self.snapshots = [offset for offset in written if offset in kept]
+
+    def abandon_checkpoint(self, ticket: CheckpointTicket) -> None:
+        """There was no space for it; the next one does what it was to do."""
+        self._epochs_changed = self._epochs_changed or ticket.epochs is not None
+        self.checkpointed_bytes = 0
 
     def snapshot_path(self, offset: Offset) -> Path:
         """The snapshot of producers as they were before ``offset``."""
-        return self.path / f"{offset:020d}{SNAPSHOT}"
+        return self.path / names.file_name(offset, names.SNAPSHOT)
 
     # --- reading ------------------------------------------------------------------------
 
@@ -345,146 +403,91 @@ class Log:
     ) -> LogSlice:
         """Whole batches from the one that holds ``offset``, all before ``upto``.
 
-        HOT: once per partition of a fetch.
+        HOT: once per partition of a fetch (benchmarks/storage/read.py).
         """
         if self.directory.offline is not None:
             self.check_online()
         if offset < self.log_start or offset > self.log_end:
             raise OffsetOutOfRangeError(offset, self.log_start, self.log_end)
-        if offset >= upto:
+        if offset >= upto or offset == self.log_end:
             return LogSlice(None, offset)
         try:
-            return self._read(offset, max_bytes, upto, at_least_one)
+            return self._reader.read(offset, max_bytes, upto, at_least_one)
         except OSError as error:
             raise self._failed(error, "read") from error
 
-    def _read(self, offset: Offset, max_bytes: int, upto: Offset, at_least_one: bool) -> LogSlice:
-        found = self._find(offset)
-        if found is None:
-            return LogSlice(None, offset)
-        segment, start = found
-        limit, behind = self._limit(segment, upto)
-        if limit - start > max_bytes:
-            limit, boundary = segment.boundary(start, start + max_bytes)
-            behind = behind if boundary is None else boundary
-            if limit == start and at_least_one:
-                first = next(segment.walk(start)).header
-                limit, behind = start + first.size_bytes, first.next_offset
-        if limit <= start:
-            return LogSlice(None, offset)
-        self._remember(behind, segment, limit)
-        return LogSlice(FileRegion(segment.file, start, limit - start), behind)
-
-    def _find(self, offset: Offset) -> tuple[Segment, int] | None:
-        """The segment and position of the batch that holds ``offset``, or the next one."""
-        known = self._places.get(offset)
-        if known is not None and known[1] < known[0].size_bytes:
-            return known
-        for segment in self.segments[max(bisect_right(self._bases, offset) - 1, 0) :]:
-            located = segment.locate(offset)
-            if located is not None:
-                return segment, located.position
-        return None
-
-    def _limit(self, segment: Segment, upto: Offset) -> tuple[int, Offset]:
-        """Where in ``segment`` the batches before ``upto`` end, and the offset there."""
-        if segment is self.active:
-            behind = self.log_end
-        else:
-            behind = self._bases[bisect_right(self._bases, segment.base_offset)]
-        if upto >= behind:
-            return segment.size_bytes, behind
-        known = self._places.get(upto)
-        if known is not None and known[0] is segment:
-            return known[1], upto
-        located = segment.locate(upto)
-        return (segment.size_bytes if located is None else located.position), upto
-
     def find_by_time(self, timestamp: Millis) -> tuple[Offset, Millis] | None:
         """The first record at or after ``timestamp``, in the order of offsets."""
-        for segment in self.segments:
-            if segment.newest()[0] >= timestamp:
-                located = segment.locate_time(timestamp)
-                while located is not None:
-                    for record in self._records(segment, located.position, located.header):
-                        if record[1] >= timestamp and record[0] >= self.log_start:
-                            return Offset(record[0]), Millis(record[1])
-                    located = next(segment.walk(located.position + located.header.size_bytes), None)
-        return None
+        self.check_online()
+        try:
+            return self._reader.find_by_time(timestamp, self.log_start)
+        except OSError as error:
+            raise self._failed(error, "read") from error
 
     def max_timestamp(self) -> tuple[Offset, Millis] | None:
         """The record with the greatest timestamp; the first of several."""
-        segment = max(self.segments, key=lambda one: one.newest()[0])
-        newest, offset = segment.newest()
-        if newest < 0:
-            return None
-        located = segment.locate(offset)
-        assert located is not None, f"{self.name}: no batch at {offset}"
-        found = self._records(segment, located.position, located.header)
-        return next(((Offset(one[0]), Millis(one[1])) for one in found if one[1] == newest), None)
-
-    def _records(
-        self, segment: Segment, position: int, header: BatchHeader
-    ) -> list[tuple[int, int]]:
-        batch = segment.file.pread(header.size_bytes, position)
-        return [(record.offset, record.timestamp) for record in records_of(batch)]
+        self.check_online()
+        try:
+            return self._reader.max_timestamp()
+        except OSError as error:
+            raise self._failed(error, "read") from error
 
     def epoch_end(self, epoch: LeaderEpoch) -> EpochEnd:
         """Where an epoch ends in this log."""
         return self.epochs.end_of(epoch, self.log_end)
 
-    # --- cutting ------------------------------------------------------------------------
+    # --- changing -----------------------------------------------------------------------
 
     def advance_log_start(self, offset: Offset) -> None:
-        """Let the log begin at ``offset``; segments wholly before it are retired."""
+        """Let the log begin at ``offset``; segments wholly before it are retired.
+
+        Their files go when the directory drops them, after the new start was written down.
+        """
         if offset <= self.log_start:
             return
         assert offset <= self.log_end, f"{self.name}: start {offset} past {self.log_end}"
         self.log_start = offset
         if self.epochs.advance_start(offset):
             self._epochs_changed = True
-        while len(self.segments) > 1 and self._bases[1] <= offset:
-            segment = self.segments.pop(0)
-            del self._bases[0]
-            self.directory.files.forget(segment)
-            self.retired.append(segment)
-        self._places.clear()
+        count = 0
+        while count < len(self.segments) - 1 and self._bases[count + 1] <= offset:
+            self.size_bytes -= self.segments[count].size_bytes
+            count += 1
+        if count:
+            self.retired += self.segments[:count]
+            del self.segments[:count]
+            del self._bases[:count]
+            self._unsynced = [one for one in self._unsynced if one in self.segments]
+            self._reader.forget()
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Cut everything from ``offset`` on: a follower's tail that no leader has."""
-        if offset >= self.log_end:
-            return
-        self._places.clear()
-        while len(self.segments) > 1 and self.active.base_offset >= offset:
-            gone = self.segments.pop()
-            self._bases.pop()
-            for path in gone.paths():
-                self.directory.disk.unlink(path)
-        segment = self.active
-        if not segment.active:
-            segment.reopen()
-        located = segment.locate(offset)
-        if located is not None:
-            segment.truncate(located.position, located.header.base_offset)
-            offset = located.header.base_offset
-        self.log_end = offset
-        self.flushed_end = min(self.flushed_end, offset)
-        self.epochs.truncate_to(offset)
-        self._epochs_changed = self._names_changed = True
-        self._written_back = min(self._written_back, segment.size_bytes)
+    def replace_segments(self, segments: list[Segment], log_end: Offset) -> None:
+        """The log was cut: it now consists of ``segments`` and ends at ``log_end``, synced."""
+        self._cuts += 1
+        self.segments[:] = segments
+        self._bases[:] = [one.base_offset for one in segments]
+        self.active = segments[-1]
+        self._reader.forget()
+        self._unsynced, self._snapshots_due = [], []
+        self.log_end = self.flushed_end = log_end
+        self.log_start = min(max(self.log_start, self._bases[0]), log_end)
+        self.size_bytes = sum(one.size_bytes for one in segments)
+        self._written_back = self.active.size_bytes
+        self._epochs_changed = True
+        self._names_changed = False
+        self.dirty_since = None
 
     def reconfigure(self, settings: TopicSettings) -> None:
         """Obey new settings from the next append on."""
         self.settings = settings
 
-    # --- ending -------------------------------------------------------------------------
+    def truncate_to(self, offset: Offset) -> None:
+        """Cut everything from ``offset`` on: a follower's tail that no leader has."""
+        from waystation.storage.truncation import truncate_to
 
-    def close(self) -> None:
-        """Sync everything and write what the next start needs to scan nothing."""
-        ticket = self.begin_flush()
-        if ticket is not None:
-            ticket.sync()
-            self.finish_flush(ticket)
-        self.save_progress()
-        self.active.index.datasync()
-        self.active.times.datasync()
+        truncate_to(self, offset)
+
+    def start_at(self, offset: Offset) -> None:
+        """Drop everything and begin anew at ``offset``."""
+        from waystation.storage.truncation import start_at
+
+        start_at(self, offset)

@@ -1,49 +1,59 @@
-"""Where in a segment an offset lies.
+"""Where in a segment an offset lies: sparse, so that a look-up ends with a short walk.
 
-Entries are Kafka's: 4 bytes of offset relative to the segment's base, 4 of position; each names
-the start of a batch.
+Entries are Kafka's: the last offset of a batch, relative to the segment's base, and the position
+at which that batch begins, four bytes each.
 """
 
-import struct
-from pathlib import Path
-from typing import NamedTuple
+from struct import Struct
 
-from waystation.storage.disk import Disk
 from waystation.storage.index_file import IndexFile
+from waystation.storage.open_files import FileHandle
 
-_ENTRY = struct.Struct(">II")
+ENTRY = Struct(">ii")
 _OFFSET, _POSITION = 0, 1
 
 
-class Place(NamedTuple):
-    """The start of a batch: its base offset, relative to the segment's, and its position."""
-
-    offset: int
-    position: int
-
-
-BEGINNING = Place(0, 0)
-
-
-class OffsetIndex(IndexFile):
+class OffsetIndex:
     """One ``.index`` file."""
 
-    __slots__ = ()
+    __slots__ = ("entries", "handle")
 
-    def __init__(self, disk: Disk, path: Path, *, active: bool) -> None:
-        super().__init__(disk, path, _ENTRY, _OFFSET, active=active)
+    def __init__(self, handle: FileHandle, size_bytes: int) -> None:
+        self.handle = handle
+        self.entries = IndexFile(handle, ENTRY, size_bytes // ENTRY.size)
 
-    def add(self, offset: int, position: int) -> None:
-        """Note that a batch begins here."""
-        self.append(offset, position)
+    @property
+    def size_bytes(self) -> int:
+        """How large the index is, saved or not."""
+        return self.entries.size_bytes
 
-    def by_offset(self, offset: int) -> Place:
-        """The last noted batch that begins at or before ``offset``."""
-        return self._place(self.count_up_to(_OFFSET, offset))
+    @property
+    def last_offset(self) -> int:
+        """The relative offset of the last entry, or 0."""
+        return self.entries[len(self.entries) - 1][_OFFSET] if self.entries else 0
 
-    def by_position(self, position: int) -> Place:
-        """The last noted batch that begins at or before ``position``."""
-        return self._place(self.count_up_to(_POSITION, position))
+    def add(self, last_offset: int, position: int) -> None:
+        """Note the batch that begins at ``position``; its last offset is relative."""
+        self.entries.append(last_offset, position)
 
-    def _place(self, count: int) -> Place:
-        return Place._make(self.entry(count - 1)) if count else BEGINNING
+    def before(self, offset: int) -> int:
+        """The start of a batch at or before the one that holds ``offset``, a relative one."""
+        found = self.entries.last_up_to(_OFFSET, offset)
+        return found[_POSITION] if found else 0
+
+    def up_to(self, position: int) -> int:
+        """The last known start of a batch at or before ``position``."""
+        found = self.entries.last_up_to(_POSITION, position)
+        return found[_POSITION] if found else 0
+
+    def is_sane(self, size_bytes: int) -> bool:
+        """Whether the last entry lies within a segment of ``size_bytes``."""
+        return not self.entries or 0 <= self.entries[len(self.entries) - 1][_POSITION] < size_bytes
+
+    def save(self) -> None:
+        """Write the entries that are only in memory."""
+        self.entries.save()
+
+    def cut(self, offset: int) -> None:
+        """Forget batches that end at or after ``offset``."""
+        self.entries.keep_below(_OFFSET, offset)

@@ -4,30 +4,36 @@
    there is reported, and left for a reader's own checksum to refuse.
 2. From the recovery point on every batch is verified.  The log is cut before the first that is
    not whole, and what is cut is kept beside it, in a ``.cut`` file.
-3. Indexes and producer states are made anew from where they can be trusted.
-4. Files that are none of ours are left alone, and named in an event.
+3. Indexes, leader epochs and producers are made anew from the recovery point on.
+4. When a log is open, all of it is on disk, and nothing of what was cut can come back.
+5. Files that are none of ours are left alone, and named in an event.
+
+The recovery point is the later of two: the directory's checkpoint, and the newest producer
+snapshot, which is written only after everything before it was synced.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from waystation.model.errors import CorruptBatchError
-from waystation.model.ids import LeaderEpoch, TopicId, TopicPartition
-from waystation.model.offsets import Offset
+from waystation.model.ids import TopicId, TopicPartition
+from waystation.model.offsets import NO_OFFSET, NO_TIMESTAMP, Offset
 from waystation.model.topics import TopicSettings
-from waystation.records.header import BatchHeader, check
+from waystation.records.header import HEADER_BYTES, BatchHeader, peek
 from waystation.replication.epochs import LeaderEpochs
-from waystation.storage.checkpoints import LEADER_EPOCHS, read_epochs
-from waystation.storage.disk import Disk
-from waystation.storage.log import SNAPSHOT, Home, Log
+from waystation.storage import names
+from waystation.storage.checkpoints import read_epochs
+from waystation.storage.cuttings import keep_aside, keep_segment_aside
+from waystation.storage.log import Home, Log, Opened
 from waystation.storage.producer_state import ProducerStates
-from waystation.storage.segment import DELETED, INDEX, LOG, NAME_DIGITS, TIME_INDEX, Segment
+from waystation.storage.segment import Segment
+from waystation.storage.snapshots import decode_snapshot
+from waystation.storage.walk import BrokenBatchError, verify, walk
 from waystation.telemetry.logs import get_logger
 
-PARTITION_METADATA = "partition.metadata"
-CUT = ".cut"
-
-_SCAN_BYTES = 1 << 20
 _events = get_logger("storage")
 
 
@@ -43,9 +49,22 @@ class _Found(NamedTuple):
     """The files of a log's directory, sorted out."""
 
     segments: dict[Offset, int]
-    indexed: set[Offset]
-    timed: set[Offset]
+    indexed: dict[Offset, None]
+    timed: dict[Offset, None]
     snapshots: list[Offset]
+
+
+def new_log(
+    home: Home,
+    name: TopicPartition,
+    topic_id: TopicId,
+    path: Path,
+    settings: TopicSettings,
+    roll_jitter_ms: int = 0,
+) -> Log:
+    """An empty log in ``path``, which exists."""
+    marks = Marks(Offset(0), Offset(0), clean=False)
+    return open_log(home, name, topic_id, path, settings, marks, roll_jitter_ms)
 
 
 def open_log(
@@ -58,257 +77,335 @@ def open_log(
     roll_jitter_ms: int = 0,
 ) -> Log:
     """The log in ``path``, ready to be written to and read from."""
-    disk = home.disk
-    found = _sort_out(disk, path)
-    segments = _segments(home, path, found, marks.log_start)
-    for segment in segments[:-1]:
-        _mend_indexes(segment, found, settings)
-    opening = _Opening(disk, path, settings, marks, segments)
-    log_end = opening.verify()
-    first = segments[0].base_offset
-    log_start = Offset(min(max(marks.log_start, first), log_end))
-    epochs = LeaderEpochs(read_epochs(disk, path / LEADER_EPOCHS))
-    epochs.truncate_to(log_end)
-    for epoch, start in opening.epochs:
-        if epoch > epochs.latest:
-            epochs.assign(epoch, start)
-    return Log(
-        name,
-        topic_id,
-        home,
-        path,
-        settings,
-        segments=segments,
-        log_start=log_start,
-        log_end=log_end,
-        epochs=epochs,
-        producers=_producers(disk, path, found.snapshots, segments, log_end),
-        roll_jitter_ms=roll_jitter_ms,
-    )
+    opened = Recovery(home, path, settings, marks).run()
+    return Log(name, topic_id, home, path, settings, opened, roll_jitter_ms)
 
 
-class _Opening:
-    """The verification of one log's tail."""
+class Recovery:
+    """The opening of one log."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        path: Path,
-        settings: TopicSettings,
-        marks: Marks,
-        segments: list[Segment],
-    ) -> None:
-        self._disk, self._path = disk, path
-        self._interval = settings.index_interval_bytes
+    def __init__(self, home: Home, path: Path, settings: TopicSettings, marks: Marks) -> None:
+        self._home, self._disk, self._path = home, home.disk, path
+        self._settings = settings
         self._marks = marks
-        self._segments = segments
-        self.epochs: list[tuple[LeaderEpoch, Offset]] = []
+        self._segments: list[Segment] = []
+        self._retired: list[Segment] = []
+        self._closed: Segment | None = None
+        self._sizes: dict[Offset, int] = {}
+        self._tail: list[BatchHeader] = []
+        self._trusted = marks.recovery_point
+        self._names_changed = self._epochs_changed = False
+        self.damage: list[str] = []
 
-    def verify(self) -> Offset:
-        """Go through what may be torn; the log's end."""
-        suspects = [
-            number
-            for number, segment in enumerate(self._segments)
-            if number == len(self._segments) - 1
-            or (not self._marks.clean and self._ends_after_recovery_point(number, segment))
-        ]
-        end = self._segments[suspects[0]].base_offset
-        for number in suspects:
+    def run(self) -> Opened:
+        """Look at the files, verify what may be torn, and rebuild what hangs on it."""
+        found = self._sort_out()
+        snapshot, producers = self._newest_snapshot(found.snapshots)
+        self._trusted = max(self._marks.recovery_point, snapshot)
+        self._list_segments(found)
+        self._examine_segments()
+        while len(self._segments) > 1 and self._segments[0].next_offset <= self._marks.log_start:
+            self._retired.append(self._segments.pop(0))
+        log_end = self._segments[-1].next_offset
+        log_start = max(self._marks.log_start, self._segments[0].base_offset)
+        if log_start > log_end:
+            log_end = self._begin_anew(log_start)
+        snapshots = self._drop_snapshots_past(log_end, found.snapshots)
+        epochs = self._epochs(log_start, log_end)
+        if snapshot > log_end:
+            snapshot, producers = Offset(0), ProducerStates()
+        self._replay_producers(producers, snapshot)
+        if self._names_changed:
+            self._disk.sync_directory(self._path)
+        recovery_point = min(self._trusted, log_end)
+        return Opened(
+            self._segments,
+            log_start,
+            log_end,
+            recovery_point,
+            epochs,
+            self._epochs_changed,
+            producers,
+            snapshots,
+            self.damage,
+            sum(header.size_bytes for header in self._tail),
+            self._retired,
+        )
+
+    # --- files --------------------------------------------------------------------------
+
+    def _sort_out(self) -> _Found:
+        segments: dict[Offset, int] = {}
+        others: dict[str, dict[Offset, None]] = {
+            names.OFFSET_INDEX: {},
+            names.TIME_INDEX: {},
+            names.SNAPSHOT: {},
+        }
+        for name, is_directory, size_bytes in self._disk.entries(self._path):
+            offset, suffix = (not is_directory and names.parse_file_name(name)) or (Offset(-1), "")
+            if name.endswith((names.DELETED, names.TEMPORARY)) and not is_directory:
+                self._remove(name)
+            elif suffix == names.LOG:
+                segments[offset] = size_bytes
+            elif suffix in others:
+                others[suffix][offset] = None
+            elif suffix != names.CUT and name not in _OTHER_FILES:
+                _events.warning("file.foreign", path=str(self._path / name), action="left alone")
+        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+            for orphan in [one for one in others[suffix] if one not in segments]:
+                self._remove(names.file_name(orphan, suffix))
+        return _Found(
+            segments,
+            others[names.OFFSET_INDEX],
+            others[names.TIME_INDEX],
+            sorted(others[names.SNAPSHOT]),
+        )
+
+    def _remove(self, name: str) -> None:
+        self._disk.unlink(self._path / name)
+        self._names_changed = True
+
+    def _newest_snapshot(self, offsets: list[Offset]) -> tuple[Offset, ProducerStates]:
+        for offset in sorted(offsets, reverse=True):
+            path = self._path / names.file_name(offset, names.SNAPSHOT)
+            try:
+                producers = decode_snapshot(self._disk.read(path))
+                return offset, ProducerStates(producers)
+            except ValueError as problem:
+                _events.warning("snapshot.damaged", path=str(path), found=str(problem))
+                offsets.remove(offset)
+                self._remove(path.name)
+        return Offset(0), ProducerStates()
+
+    def _drop_snapshots_past(self, log_end: Offset, offsets: list[Offset]) -> list[Offset]:
+        """They belong to a tail that is gone, and may never be mistaken for its successor's."""
+        for offset in offsets:
+            if offset > log_end:
+                self._remove(names.file_name(offset, names.SNAPSHOT))
+        return [offset for offset in offsets if offset <= log_end]
+
+    # --- segments -----------------------------------------------------------------------
+
+    def _list_segments(self, found: _Found) -> None:
+        """The segments in order; those that end before the log's start are set apart."""
+        bases = sorted(found.segments)
+        for base, end in zip(bases, [*bases[1:], NO_OFFSET], strict=False):
+            size_bytes = found.segments[base]
+            segment = Segment(self._home.files, self._path, base, size_bytes, end)
+            self._sizes[base] = size_bytes
+            if base < end <= self._marks.log_start:
+                self._retired.append(segment)
+                continue
+            self._segments.append(segment)
+            lost_index = base not in found.indexed or base not in found.timed
+            if lost_index and size_bytes and base < end <= self._trusted:
+                _events.warning("index.rebuilt", path=str(segment.log.path))
+                segment.rebuild_indexes(self._settings.index_interval_bytes)
+        if not self._segments:
+            self._first_segment()
+
+    def _first_segment(self) -> None:
+        base = max(self._marks.log_start, self._trusted)
+        if base > self._marks.log_start:
+            self._report(f"no segment is left of what ended at {base} or later")
+        self._begin_segment(base)
+
+    def _begin_segment(self, base: Offset) -> None:
+        fresh = Segment.create(self._home.files, self._path, base)
+        self._segments.append(fresh)
+        self._sizes[base] = 0
+        self._names_changed = True
+
+    def _begin_anew(self, base: Offset) -> Offset:
+        """The log's start was moved past all that survived: offsets are not given twice."""
+        self._retired += self._segments
+        self._segments.clear()
+        self._tail.clear()
+        self._begin_segment(base)
+        return base
+
+    # --- verification -------------------------------------------------------------------
+
+    def _examine_segments(self) -> None:
+        """Go through every segment that reaches past the recovery point."""
+        bases = [one.base_offset for one in self._segments]
+        number = max(bisect_right(bases, self._trusted) - 1, 0)
+        end = self._segments[number].base_offset
+        while number < len(self._segments):
             segment = self._segments[number]
             if segment.base_offset != end:
-                return self._drop_from(number, end)
-            whole_until, end = self._verify(segment)
-            if whole_until < segment.size_bytes:
-                self._cut(segment, whole_until, end)
-                return self._drop_from(number + 1, end)
-            if number < len(self._segments) - 1:
-                segment.close()
-        return end
-
-    def _ends_after_recovery_point(self, number: int, segment: Segment) -> bool:
-        return self._segments[number + 1].base_offset > self._marks.recovery_point
-
-    def _verify(self, segment: Segment) -> tuple[int, Offset]:
-        """Note every batch from the last trusted index entry on; where whole batches end."""
-        segment.reopen()
-        trusted = self._marks.recovery_point if not self._marks.clean else None
-        self._trust_index(segment, trusted)
-        near = segment.index.by_position(segment.size_bytes)
-        last = segment.times.last
-        segment.max_timestamp = last.timestamp
-        segment.max_timestamp_offset = Offset(segment.base_offset + last.offset)
-        position, end = near.position, Offset(segment.base_offset + near.offset)
-        size = segment.size_bytes
-        for found_at, header in segment.walk(near.position, _SCAN_BYTES):
-            if header.base_offset < end or (header.base_offset > end and position > near.position):
+                self._drop_from(number, end)
                 break
-            doubtful = trusted is not None and header.base_offset >= trusted
-            if doubtful and not _is_whole(segment, found_at, header):
-                break
-            segment.note(found_at, header.size_bytes, header, header.base_offset, self._interval)
-            segment.size_bytes = size  # The walk must not end with what is noted.
-            self.epochs.append((LeaderEpoch(header.partition_leader_epoch), header.base_offset))
-            position, end = found_at + header.size_bytes, header.next_offset
-        if not self._marks.clean and size:
-            # What a killed process wrote may be in the page cache only.
-            segment.file.datasync()
-        return position, end
+            whole = self._examine(segment)
+            end = segment.next_offset
+            number += 1
+            if end < self._trusted:
+                end = self._pass_over(segment, number, whole)
+            elif not whole:
+                self._drop_from(number, end)
+            elif number < len(self._segments):
+                segment.finish()
+        if self._closed is self._segments[-1]:
+            self._begin_segment(end)
 
-    def _trust_index(self, segment: Segment, trusted: Offset | None) -> None:
-        """Drop entries that a crash may have spoilt."""
-        if trusted is not None:
-            segment.index.truncate(max(trusted - segment.base_offset, 0))
-            segment.times.truncate(max(trusted - segment.base_offset, 0))
-        beyond = segment.index.by_position(segment.size_bytes).position != (
-            segment.index.entry(len(segment.index) - 1)[1] if len(segment.index) else 0
+    def _examine(self, segment: Segment) -> bool:
+        """Note every batch from the last trusted index entry on; whether all are whole."""
+        size_bytes = self._sizes[segment.base_offset]
+        if not size_bytes:
+            segment.next_offset = segment.base_offset
+            return True
+        position = self._anchor(segment)
+        segment.size_bytes, segment.next_offset = position, segment.base_offset
+        file = segment.file()
+        try:
+            for step in walk(file, position, size_bytes):
+                if max(step.header.next_offset - 1, segment.next_offset) >= self._trusted:
+                    break
+                self._note(segment, step.header)
+                position = segment.size_bytes
+            for step in verify(file, position, size_bytes):
+                self._expect(segment, step.position, step.header)
+                self._note(segment, step.header)
+                self._tail.append(step.header)
+        except BrokenBatchError as broken:
+            if segment.next_offset < self._trusted:
+                self._report(f"{segment.log.name}: {broken}")
+            else:
+                self._cut(segment, size_bytes, broken)
+            return False
+        if segment.next_offset > self._trusted:
+            # A killed process may have left it, and its name, in the page cache only.
+            file.datasync()
+            self._names_changed = True
+        return True
+
+    def _pass_over(self, segment: Segment, following: int, whole: bool) -> Offset:
+        """A segment that cannot be followed up to the recovery point is kept as it is.
+
+        Nothing below that point is cut.  The log goes on behind it: with the next segment if
+        bytes are damaged, at the recovery point if they are missing.
+        """
+        if whole and max(segment.next_offset, self._marks.log_start) < self._trusted:
+            self._report(f"{segment.log.name} ends before the recovery point {self._trusted}")
+        segment.finish()
+        segment.size_bytes = self._sizes[segment.base_offset]
+        segment.next_offset = self._trusted
+        if not whole and following < len(self._segments):
+            segment.next_offset = self._segments[following].base_offset
+        self._closed = segment
+        return segment.next_offset
+
+    def _anchor(self, segment: Segment) -> int:
+        """Where to begin: at a batch that a trusted index entry names, or at the beginning."""
+        if segment.base_offset < self._trusted and segment.size_bytes:
+            segment.next_offset = self._trusted
+            position = segment.rewind(self._trusted)
+            if position == 0 or self._is_batch(segment, position):
+                return position
+            _events.warning("index.nonsense", path=str(segment.log.path), action="rebuilding")
+        segment.reset_indexes()
+        return 0
+
+    def _is_batch(self, segment: Segment, position: int) -> bool:
+        try:
+            header = peek(segment.file().pread(HEADER_BYTES, position))
+        except CorruptBatchError:
+            return False
+        return header.last_offset == segment.base_offset + segment.offset_index.last_offset
+
+    def _expect(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        """The base offset is outside the checksum: it must be the one that follows."""
+        if header.base_offset != segment.next_offset:
+            raise BrokenBatchError(
+                position, f"a batch of offset {header.base_offset}, not {segment.next_offset}"
+            )
+
+    def _note(self, segment: Segment, header: BatchHeader) -> None:
+        segment.note(
+            header.size_bytes,
+            header.last_offset,
+            header.max_timestamp,
+            self._settings.index_interval_bytes,
         )
-        if beyond or not segment.index.check() or not segment.times.check():
-            _events.warning("index.rebuilt", path=str(segment.index.path))
-            segment.index.truncate(0)
-            segment.times.truncate(0)
 
-    def _cut(self, segment: Segment, whole_until: int, end: Offset) -> None:
+    def _report(self, damage: str) -> None:
+        self.damage.append(damage)
+        _events.error("log.damaged", path=str(self._path), found=damage)
+
+    # --- cutting ------------------------------------------------------------------------
+
+    def _cut(self, segment: Segment, size_bytes: int, broken: BrokenBatchError) -> None:
         """Keep what is no whole batch aside, and end the log before it."""
-        cut_bytes = segment.size_bytes - whole_until
-        aside = segment.path(f".{end}{CUT}")
+        position, offset = segment.size_bytes, segment.next_offset
+        kept = keep_aside(self._disk, self._path, segment, size_bytes)
         _events.warning(
             "log.cut",
-            path=str(segment.path(LOG)),
-            at=end,
-            cut_bytes=cut_bytes,
-            kept=str(aside),
-            below_recovery_point=end < self._marks.recovery_point,
+            path=str(segment.log.path),
+            at=offset,
+            cut_bytes=size_bytes - position,
+            found=str(broken),
+            kept=kept,
         )
-        copy = self._disk.open(aside, create=True)
-        copy.truncate(0)
-        for at in range(0, cut_bytes, _SCAN_BYTES):
-            count = min(_SCAN_BYTES, cut_bytes - at)
-            copy.pwrite(segment.file.pread(count, whole_until + at), at)
-        copy.datasync()
-        segment.truncate(whole_until, end)
-        segment.file.datasync()
+        segment.file().truncate(position)
+        segment.file().datasync()
+        self._names_changed = True
 
-    def _drop_from(self, number: int, end: Offset) -> Offset:
-        """Segments after a gap hold nothing that was ever acknowledged; keep them aside."""
+    def _drop_from(self, number: int, end: Offset) -> None:
+        """Segments behind a gap hold nothing that was ever acknowledged; keep them aside."""
         for segment in self._segments[number:]:
-            _events.warning("segment.cut", path=str(segment.path(LOG)), bytes=segment.size_bytes)
-            for path in segment.paths():
-                if path.suffix == LOG and segment.size_bytes:
-                    self._disk.rename(path, path.with_name(path.name + CUT))
-                else:
-                    self._disk.unlink(path)
+            _events.warning("segment.cut", path=str(segment.log.path), log_end=end)
+            keep_segment_aside(self._disk, self._path, segment)
+            self._names_changed = True
         del self._segments[number:]
-        self._disk.sync_directory(self._path)
-        last = self._segments[-1]
-        if not last.active:
-            last.reopen()
-        return end
+
+    # --- what hangs on the batches ------------------------------------------------------
+
+    def _epochs(self, log_start: Offset, log_end: Offset) -> LeaderEpochs:
+        written = read_epochs(self._disk, self._path / names.LEADER_EPOCHS)
+        epochs = LeaderEpochs(written)
+        if not epochs.entries and log_start < min(self._trusted, log_end):
+            for header in self._headers(log_start, self._trusted):
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+        if not self._marks.clean:
+            epochs.truncate_to(self._trusted)
+        for header in self._tail:
+            if header.partition_leader_epoch >= 0:
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+        epochs.truncate_to(log_end)
+        epochs.advance_start(log_start)
+        self._epochs_changed = list(epochs.entries) != written
+        return epochs
+
+    def _replay_producers(self, producers: ProducerStates, since: Offset) -> None:
+        """Retired segments count too: their producers may be in no snapshot yet."""
+        for header in (
+            *self._retired_headers(since),
+            *(self._headers(since, self._trusted) if since < self._trusted else ()),
+            *self._tail,
+        ):
+            if header.producer_id >= 0 and header.base_sequence >= 0:
+                producers.note(header, header.base_offset, NO_TIMESTAMP)
+
+    def _retired_headers(self, since: Offset) -> Iterator[BatchHeader]:
+        for segment in self._retired:
+            if segment.next_offset > since:
+                with suppress(BrokenBatchError):
+                    for _, header in verify(segment.file(), 0, segment.size_bytes):
+                        if header.base_offset >= since:
+                            yield header
+
+    def _headers(self, since: Offset, upto: Offset) -> Iterator[BatchHeader]:
+        """The trusted batches from ``since`` on, as far as they can be followed."""
+        for segment in self._segments:
+            if segment.next_offset <= since or segment.base_offset >= upto:
+                continue
+            start = segment.offset_index.before(since - segment.base_offset)
+            try:
+                for _, header in walk(segment.file(), start, segment.size_bytes):
+                    if since <= header.base_offset < upto:
+                        yield header
+            except BrokenBatchError:
+                continue
 
 
-def _is_whole(segment: Segment, position: int, header: BatchHeader) -> bool:
-    try:
-        check(memoryview(segment.file.pread(header.size_bytes, position)))
-    except CorruptBatchError:
-        return False
-    return True
-
-
-def _sort_out(disk: Disk, path: Path) -> _Found:
-    segments: dict[Offset, int] = {}
-    others: dict[str, set[Offset]] = {INDEX: set(), TIME_INDEX: set(), SNAPSHOT: set()}
-    for name, is_directory, size_bytes in disk.entries(path):
-        stem, dot, kind = name.partition(".")
-        suffix = dot + kind
-        ours = stem.isdecimal() and len(stem) == NAME_DIGITS and not is_directory
-        if name.endswith((DELETED, ".tmp")):
-            disk.unlink(path / name)
-        elif ours and suffix == LOG:
-            segments[Offset(int(stem))] = size_bytes
-        elif ours and suffix in others:
-            others[suffix].add(Offset(int(stem)))
-        elif name not in (LEADER_EPOCHS, PARTITION_METADATA) and not name.endswith(CUT):
-            _events.warning("file.foreign", path=str(path / name), action="left alone")
-    return _Found(segments, others[INDEX], others[TIME_INDEX], sorted(others[SNAPSHOT]))
-
-
-def _segments(home: Home, path: Path, found: _Found, log_start: Offset) -> list[Segment]:
-    """The segments in order, without those that were retired before the crash."""
-    bases = sorted(found.segments)
-    while len(bases) > 1 and bases[1] <= log_start:
-        stale = Segment(home.disk, path, bases.pop(0), home.files)
-        for file in stale.paths():
-            home.disk.unlink(file)
-    if not bases:
-        segment = Segment(home.disk, path, log_start, home.files, active=True)
-        segment.file.truncate(0)
-        segment.close()
-        home.disk.sync_directory(path)
-        return [segment]
-    return [
-        Segment(home.disk, path, base, home.files, size_bytes=found.segments[base])
-        for base in bases
-    ]
-
-
-def _mend_indexes(segment: Segment, found: _Found, settings: TopicSettings) -> None:
-    """Make the indexes of a closed segment anew if they are missing."""
-    base = segment.base_offset
-    if base in found.indexed and base in found.timed:
-        return
-    _events.warning("index.missing", path=str(segment.index.path), action="rebuilding")
-    segment.reopen()
-    segment.index.truncate(0)
-    segment.times.truncate(0)
-    size = segment.size_bytes
-    for position, header in segment.walk(0, _SCAN_BYTES):
-        segment.note(
-            position,
-            header.size_bytes,
-            header,
-            header.base_offset,
-            settings.index_interval_bytes,
-        )
-        segment.size_bytes = size
-    segment.close()
-    segment.forget_files()
-
-
-def _producers(
-    disk: Disk, path: Path, snapshots: list[Offset], segments: list[Segment], log_end: Offset
-) -> ProducerStates:
-    """The newest snapshot that the log reaches, and what the batches behind it say."""
-    states, since = ProducerStates(), segments[0].base_offset
-    for offset in reversed(snapshots):
-        file = path / f"{offset:020d}{SNAPSHOT}"
-        if offset > log_end:
-            disk.unlink(file)
-            continue
-        try:
-            states, since = ProducerStates.from_snapshot(disk.read(file)), offset
-            break
-        except (ValueError, OSError):
-            _events.warning("snapshot.damaged", path=str(file))
-    for segment in segments:
-        if since >= log_end:
-            break
-        located = segment.locate(since) if segment.size_bytes else None
-        if located is None:
-            continue
-        for _, header in segment.walk(located.position, _SCAN_BYTES):
-            if header.producer_id >= 0 and header.base_offset >= since:
-                states.note(header, header.base_offset)
-            since = max(since, header.next_offset)
-    return states
-
-
-def new_log(
-    home: Home,
-    name: TopicPartition,
-    topic_id: TopicId,
-    path: Path,
-    settings: TopicSettings,
-    roll_jitter_ms: int = 0,
-) -> Log:
-    """An empty log in ``path``, which exists."""
-    marks = Marks(Offset(0), Offset(0), clean=True)
-    return open_log(home, name, topic_id, path, settings, marks, roll_jitter_ms)
+_OTHER_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)

@@ -1,11 +1,12 @@
 """Which segments of a log are old enough to go, by age and by size.
 
 The active segment goes only by age, when all of it has expired, after another was begun.
-Nothing goes that is not committed.
+Nothing goes that is not committed, nor by age what carries no timestamp.
 """
 
 from waystation.model.offsets import Millis, Offset
 from waystation.storage.log import Log
+from waystation.storage.segment import Segment
 
 KEEP_FOREVER = -1
 
@@ -16,9 +17,11 @@ def retire(log: Log, now: Millis, high_watermark: Offset) -> int:
     Files are dropped afterwards, by ``DataDirectory.drop_retired``, once the new start is
     written down.
     """
-    if _expired(log, len(log.segments) - 1, now) and high_watermark >= log.log_end:
+    log.check_online()
+    log.producers.expire(now, log.directory.producer_expiration_ms)
+    if high_watermark >= log.log_end and all(_expired(log, one, now) for one in log.segments):
         log.roll()
-    count = _count(log, now)
+    count = max(_expired_count(log, now), _oversize_count(log))
     while count and log.segments[count].base_offset > high_watermark:
         count -= 1
     if not count:
@@ -28,23 +31,23 @@ def retire(log: Log, now: Millis, high_watermark: Offset) -> int:
     return freed
 
 
-def _count(log: Log, now: Millis) -> int:
-    """How many of the oldest segments may go."""
-    by_age = 0
-    while by_age < len(log.segments) - 1 and _expired(log, by_age, now):
-        by_age += 1
-    return max(by_age, _beyond_size(log))
+def _expired_count(log: Log, now: Millis) -> int:
+    """How many of the oldest segments have expired; never the active one."""
+    count = 0
+    while count < len(log.segments) - 1 and _expired(log, log.segments[count], now):
+        count += 1
+    return count
 
 
-def _expired(log: Log, number: int, now: Millis) -> bool:
+def _expired(log: Log, segment: Segment, now: Millis) -> bool:
     keep_ms = log.settings.retention_ms
-    segment = log.segments[number]
     if keep_ms == KEEP_FOREVER or not segment.size_bytes:
         return False
-    return now - segment.newest()[0] > keep_ms
+    return 0 <= segment.max_timestamp < now - keep_ms
 
 
-def _beyond_size(log: Log) -> int:
+def _oversize_count(log: Log) -> int:
+    """How many of the oldest segments can go and leave ``retention.bytes`` behind."""
     keep_bytes = log.settings.retention_bytes
     if keep_bytes == KEEP_FOREVER:
         return 0

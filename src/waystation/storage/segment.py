@@ -1,244 +1,293 @@
-"""One stretch of a log: a file of batches and two sparse indexes, named by its first offset.
+"""One stretch of a log: a file of batches and two sparse indexes beside it.
 
-1. Bytes are only ever added at the end, whole batches at a time; a write that fails leaves the
-   segment as it was.
-2. A look-up costs one search of an index and a walk over at most about ``index.interval.bytes``.
-3. A closed segment's file is opened when it is read and forgotten when others are read more.
+1. Batches lie one behind the other; ``size_bytes`` and ``next_offset`` say where the next one goes.
+2. An index entry always names the start of a batch.
+3. A closed segment costs no descriptor until someone reads it, and its indexes no memory.
+
+What happens to segments (rolling, flushing, deleting) is decided in ``log.py``.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from waystation.model.errors import CorruptBatchError
-from waystation.model.offsets import Millis, Offset
-from waystation.records.header import HEADER_BYTES, BatchHeader, peek
-from waystation.storage.disk import Disk, DiskFile
+from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
+from waystation.records.header import Buffer
+from waystation.storage import names
+from waystation.storage.disk import DiskFile
 from waystation.storage.offset_index import OffsetIndex
+from waystation.storage.open_files import FileHandle, OpenFiles
 from waystation.storage.time_index import TimeIndex
+from waystation.storage.walk import BrokenBatchError, Step, walk
+from waystation.telemetry.logs import get_logger
 
-LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
-DELETED = ".deleted"
+INDEX_INTERVAL_BYTES = 4096
+"""How dense an index is that had to be made anew."""
 
-_NEAR_BYTES = 8 << 10
-NAME_DIGITS = 20
-
-
-class Located(NamedTuple):
-    """A batch and where it begins."""
-
-    position: int
-    header: BatchHeader
-
-
-class OpenFiles:
-    """The closed segments whose files are open, the least recently read first."""
-
-    __slots__ = ("_limit", "_open")
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._open: OrderedDict[Segment, None] = OrderedDict()
-
-    def touch(self, segment: "Segment") -> None:
-        """``segment`` is being read; another may be forgotten for it."""
-        self._open[segment] = None
-        self._open.move_to_end(segment)
-        if len(self._open) > self._limit:
-            self._open.popitem(last=False)[0].forget_files()
-
-    def forget(self, segment: "Segment") -> None:
-        """``segment`` is gone, or became active."""
-        self._open.pop(segment, None)
+_NOT_LOOKED_UP = Millis(-2)
+_events = get_logger("storage")
 
 
 class Segment:
-    """The files of one base offset."""
+    """A segment that may still grow, if it is its log's last."""
 
     __slots__ = (
-        "_directory",
-        "_disk",
-        "_file",
-        "_files",
-        "_since_entry",
-        "active",
+        "_bytes_since_entry",
+        "_first_timestamp",
+        "_folder",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offset_index",
+        "_open_files",
+        "_time_index",
         "base_offset",
-        "first_at",
-        "index",
-        "max_timestamp",
-        "max_timestamp_offset",
+        "created_at",
+        "index_bytes",
+        "log",
+        "next_offset",
         "size_bytes",
-        "times",
     )
 
     def __init__(
-        self,
-        disk: Disk,
-        directory: Path,
-        base_offset: Offset,
-        files: OpenFiles,
-        *,
-        size_bytes: int = 0,
-        active: bool = False,
+        self, open_files: OpenFiles, folder: Path, base_offset: Offset, size_bytes: int, end: Offset
     ) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._files = files
-        self._file: DiskFile | None = None
-        self._since_entry = 0
+        """A segment that is there; ``end`` is the offset behind its last record."""
+        self._open_files = open_files
+        self._folder = folder
         self.base_offset = base_offset
+        self.next_offset = end
         self.size_bytes = size_bytes
-        self.active = active
-        self.index = OffsetIndex(disk, self.path(INDEX), active=active)
-        self.times = TimeIndex(disk, self.path(TIME_INDEX), active=active)
-        self.max_timestamp = -1
-        self.max_timestamp_offset = base_offset
-        self.first_at: Millis | None = None
+        self.created_at = NO_TIMESTAMP
+        self.log = self._handle(names.LOG)
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._bytes_since_entry = 0
+        self.index_bytes = 0
+        self._first_timestamp = self._max_timestamp = _NOT_LOOKED_UP if size_bytes else NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        if not size_bytes:
+            self.reset_indexes()
 
-    def path(self, suffix: str) -> Path:
-        """One of the segment's files."""
-        return self._directory / f"{self.base_offset:0{NAME_DIGITS}d}{suffix}"
+    @classmethod
+    def create(cls, open_files: OpenFiles, folder: Path, base_offset: Offset) -> "Segment":
+        """A new, empty segment; its indexes get files once they have entries."""
+        made = cls(open_files, folder, base_offset, 0, base_offset)
+        made.log.create = True
+        made.log.open()
+        return made
 
-    @property
     def file(self) -> DiskFile:
-        """The batches; opened, or made, when first needed."""
-        if not self.active:
-            self._files.touch(self)
-        if self._file is None:
-            self._file = self._disk.open(self.path(LOG), create=self.active)
-        return self._file
+        """The open ``.log`` file."""
+        return self.log.file()
 
     # --- writing ------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader, base: Offset, interval: int) -> None:
-        """Add one batch that was stamped with ``base``.
+    def append(
+        self,
+        batch: Buffer,
+        nbytes: int,
+        last_offset: int,
+        max_timestamp: int,
+        index_interval_bytes: int,
+    ) -> None:
+        """Write the batch that ends with ``last_offset`` behind all others.
 
-        HOT: once per batch.  If the write fails, what it wrote of the batch is cut off again.
+        HOT: once per batch; one write, and an index entry per interval
+        (benchmarks/storage/append.py).
         """
-        position = self.size_bytes
-        try:
-            self.file.pwrite(batch, position)
-        except OSError:
-            self.file.truncate(position)
-            raise
-        self.note(position, len(batch), header, base, interval)
+        log = self.log
+        log.pinned = True
+        log.file().pwrite(batch, self.size_bytes)
+        self.note(nbytes, last_offset, max_timestamp, index_interval_bytes)
 
     def note(
-        self, position: int, nbytes: int, header: BatchHeader, base: Offset, interval: int
+        self, nbytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        """A batch lies at ``position``: remember what is needed to find it."""
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self.max_timestamp_offset = Offset(base + header.last_offset_delta)
-        if self._since_entry > interval:
-            self._since_entry = 0
-            self.index.add(base - self.base_offset, position)
-            self._note_time()
-        self._since_entry += nbytes
-        self.size_bytes = position + nbytes
+        """The next batch was written, or found by recovery."""
+        if max_timestamp > self._max_timestamp:
+            if self._max_timestamp == _NOT_LOOKED_UP:
+                self._look_up_timestamps()
+            if max_timestamp > self._max_timestamp:
+                self._max_timestamp = Millis(max_timestamp)
+                self._max_timestamp_offset = Offset(last_offset)
+        if self._bytes_since_entry > index_interval_bytes:
+            self._add_entries(last_offset)
+        self._bytes_since_entry += nbytes
+        self.size_bytes += nbytes
+        self.next_offset = Offset(last_offset + 1)
 
-    def _note_time(self) -> None:
-        self.times.add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+    def _add_entries(self, last_offset: int) -> None:
+        self.offset_index.add(last_offset - self.base_offset, self.size_bytes)
+        self._add_moment()
+        self._bytes_since_entry = 0
+        self.index_bytes = max(self.offset_index.size_bytes, self.time_index.size_bytes)
+
+    def _add_moment(self) -> None:
+        self.time_index.add(self.max_timestamp, self._max_timestamp_offset - self.base_offset)
+
+    def finish(self) -> None:
+        """Nothing more is appended: the time index ends with the greatest timestamp."""
+        if self.size_bytes:
+            self._add_moment()
+        self.save_indexes()
 
     def save_indexes(self) -> None:
-        """Write the entries that are only in memory."""
-        self.index.save()
-        self.times.save()
+        """Write index entries that are only in memory; a sync is the caller's business."""
+        if self.size_bytes:
+            self.offset_index.save()
+            self.time_index.save()
 
-    def close(self) -> None:
-        """Become a segment that is only read."""
-        if self.max_timestamp >= 0:
-            self._note_time()
-        self.index.seal()
-        self.times.seal()
-        self.active = False
+    def index_files(self) -> list[DiskFile]:
+        """The index files, to be synced after they were saved."""
+        if not self.size_bytes:
+            return []
+        return [self.offset_index.handle.file(), self.time_index.handle.file()]
 
-    def reopen(self) -> None:
-        """Become the active segment, with the indexes in memory."""
-        self.active = True
-        self._files.forget(self)
-        self.index.load()
-        self.times.load()
+    def unpin_indexes(self) -> None:
+        """The indexes are synced: their descriptors may be let go of."""
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.handle.pinned = False
 
-    def forget_files(self) -> None:
-        """Let descriptors go once nobody reads through them any more."""
-        if not self.active:
-            self._file = None
-            self.index.forget_file()
-            self.times.forget_file()
+    def release(self) -> None:
+        """Let go of all descriptors; readers that hold one may go on."""
+        self.log.release()
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.handle.release()
 
-    def truncate(self, size_bytes: int, next_offset: Offset) -> None:
-        """Cut everything from ``size_bytes`` on; the segment must be active."""
-        self.file.truncate(size_bytes)
-        self.size_bytes = size_bytes
-        self.index.truncate(next_offset - self.base_offset)
-        self.times.truncate(next_offset - self.base_offset)
-        self._since_entry = size_bytes
+    # --- cutting and rebuilding ---------------------------------------------------------
 
-    # --- reading ------------------------------------------------------------------------
+    def cut(self, position: int, next_offset: Offset) -> None:
+        """Forget everything from ``position``, where the batch of ``next_offset`` begins."""
+        self.rewind(next_offset)
+        self.file().truncate(position)
+        self.size_bytes, self.next_offset = position, next_offset
+        self._bytes_since_entry = position - self.offset_index.up_to(position)
 
-    def walk(self, position: int, window_bytes: int = _NEAR_BYTES) -> Iterator[Located]:
-        """The batches from ``position`` on; ends before what is no whole batch."""
-        window, start = b"", position
-        while position + HEADER_BYTES <= self.size_bytes:
-            at = position - start
-            if at + HEADER_BYTES > len(window):
-                window = self.file.pread(min(window_bytes, self.size_bytes - position), position)
-                start, at = position, 0
-            try:
-                header = peek(memoryview(window), at)
-            except CorruptBatchError:
-                return
-            if header.size_bytes < HEADER_BYTES or position + header.size_bytes > self.size_bytes:
-                return
-            yield Located(position, header)
-            position += header.size_bytes
+    def rewind(self, offset: Offset) -> int:
+        """Drop index entries of batches that end at or after ``offset``.
 
-    def locate(self, offset: Offset) -> Located | None:
-        """The first batch that ends after ``offset``."""
-        near = self.index.by_offset(offset - self.base_offset)
-        for found in self.walk(near.position):
-            if found.header.last_offset >= offset:
-                return found
-        return None
-
-    def boundary(self, start: int, limit: int) -> tuple[int, Offset | None]:
-        """The end of the last batch that lies wholly within ``[start, limit)``.
-
-        And the offset behind it, if any batch does.
+        Returns the position of the last batch that still has one, or 0.  The file is not cut:
+        recovery walks on from there and notes what it finds.
         """
-        near = self.index.by_position(limit)
-        position, behind = start, None
-        if near.position > start:
-            position, behind = near.position, Offset(self.base_offset + near.offset)
-        for found in self.walk(position):
-            end = found.position + found.header.size_bytes
-            if end > limit:
-                break
-            position, behind = end, found.header.next_offset
-        return position, behind
+        self.offset_index.cut(offset - self.base_offset)
+        self.time_index.cut(offset - self.base_offset)
+        self._first_timestamp = _NOT_LOOKED_UP
+        last = self.time_index.last
+        self._max_timestamp = Millis(last.timestamp)
+        self._max_timestamp_offset = Offset(self.base_offset + last.offset)
+        self._bytes_since_entry = 0
+        return self.offset_index.up_to(self.size_bytes)
 
-    def newest(self) -> tuple[int, Offset]:
-        """The greatest timestamp in the segment, and the last offset of its batch."""
-        if not self.active and self.max_timestamp < 0:
-            last = self.times.last
-            self.max_timestamp = last.timestamp
-            self.max_timestamp_offset = Offset(self.base_offset + last.offset)
-        return self.max_timestamp, self.max_timestamp_offset
+    def rebuild_indexes(self, index_interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
+        """Make both indexes anew from the batches' headers, as far as they can be followed."""
+        size, end = self.size_bytes, self.next_offset
+        self._offset_index = OffsetIndex(self._new_handle(names.OFFSET_INDEX), 0)
+        self._time_index = TimeIndex(self._new_handle(names.TIME_INDEX), 0)
+        self._max_timestamp, self._bytes_since_entry, self.size_bytes = NO_TIMESTAMP, 0, 0
+        try:
+            for _, header in walk(self.file(), 0, size):
+                self.note(
+                    header.size_bytes,
+                    header.last_offset,
+                    header.max_timestamp,
+                    index_interval_bytes,
+                )
+        except BrokenBatchError as broken:
+            _events.error("segment.damaged", path=str(self.log.path), found=str(broken))
+        self.size_bytes, self.next_offset = size, end
+        self.finish()
+        for file in self.index_files():
+            file.datasync()
 
-    def locate_time(self, timestamp: int) -> Located | None:
-        """The first batch with a record at or after ``timestamp``."""
-        before = self.times.before(timestamp)
-        near = self.index.by_offset(before.offset)
-        for found in self.walk(near.position):
-            if found.header.max_timestamp >= timestamp:
-                return found
+    def reset_indexes(self) -> None:
+        """Begin with empty indexes, whatever their files hold."""
+        self._offset_index = OffsetIndex(self._new_handle(names.OFFSET_INDEX), 0)
+        self._time_index = TimeIndex(self._new_handle(names.TIME_INDEX), 0)
+
+    # --- looking up ---------------------------------------------------------------------
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index; made anew from the log if it is lost or nonsense."""
+        if self._offset_index is None:
+            self._load_indexes()
+        assert self._offset_index is not None, f"{self.log.path} has no index"
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, likewise."""
+        if self._time_index is None:
+            self._load_indexes()
+        assert self._time_index is not None, f"{self.log.path} has no time index"
+        return self._time_index
+
+    def find(self, offset: Offset) -> Step | None:
+        """The batch that holds ``offset``, or the first behind it; ``None`` past the end."""
+        start = self.offset_index.before(offset - self.base_offset)
+        for step in walk(self.file(), start, self.size_bytes):
+            if step.header.next_offset > offset:
+                return step
         return None
 
-    # --- going --------------------------------------------------------------------------
+    @property
+    def max_timestamp(self) -> Millis:
+        """The greatest timestamp of any record, or -1."""
+        if self._max_timestamp == _NOT_LOOKED_UP:
+            self._look_up_timestamps()
+        return self._max_timestamp
 
-    def paths(self) -> Iterator[Path]:
-        """Every file of the segment."""
-        for suffix in (LOG, INDEX, TIME_INDEX):
-            yield self.path(suffix)
+    @property
+    def max_timestamp_offset(self) -> Offset:
+        """The last offset of the first batch that has the greatest timestamp."""
+        return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
+
+    @property
+    def first_timestamp(self) -> Millis:
+        """The greatest timestamp of the first batch, by which the segment's age is told."""
+        if self._first_timestamp < 0 and self.size_bytes:
+            try:
+                self._first_timestamp = next(
+                    walk(self.file(), 0, self.size_bytes)
+                ).header.max_timestamp
+            except BrokenBatchError:
+                self._first_timestamp = NO_TIMESTAMP
+        return self._first_timestamp
+
+    def _look_up_timestamps(self) -> None:
+        """From the last entry of the time index, and the few batches behind the last entries."""
+        last = self.time_index.last
+        self._max_timestamp = Millis(last.timestamp)
+        self._max_timestamp_offset = Offset(self.base_offset + last.offset)
+        try:
+            for _, header in walk(
+                self.file(), self.offset_index.up_to(self.size_bytes), self.size_bytes
+            ):
+                if header.max_timestamp > self._max_timestamp:
+                    self._max_timestamp = header.max_timestamp
+                    self._max_timestamp_offset = header.last_offset
+        except BrokenBatchError:
+            return
+
+    def _load_indexes(self) -> None:
+        offsets, times = self._handle(names.OFFSET_INDEX), self._handle(names.TIME_INDEX)
+        try:
+            self._offset_index = OffsetIndex(offsets, offsets.file().size())
+            self._time_index = TimeIndex(times, times.file().size())
+            sane = self._offset_index.is_sane(self.size_bytes) and self._time_index.is_sane(
+                self.next_offset - 1 - self.base_offset
+            )
+        except FileNotFoundError:
+            sane = False
+        if not sane:
+            _events.warning("index.rebuilt", path=str(self.log.path))
+            self.rebuild_indexes()
+        self._bytes_since_entry = self.size_bytes - self.offset_index.up_to(self.size_bytes)
+
+    def _handle(self, suffix: str) -> FileHandle:
+        return FileHandle(self._open_files, self._folder, names.file_name(self.base_offset, suffix))
+
+    def _new_handle(self, suffix: str) -> FileHandle:
+        handle = self._handle(suffix)
+        handle.create = True
+        return handle

@@ -30,3 +30,9 @@ class StorageSettings:
         doc="How many closed segments of a data directory are kept open for readers. More "
         "spare readers of old data the opening; each costs a file descriptor.",
     )
+    recovery_bytes_max: int = option(
+        64 << 20,
+        at_least=0,
+        doc="About how many bytes of all logs of a data directory a crash may leave to be "
+        "verified. Fewer make restarts quicker and checkpoints, five syncs each, more frequent.",
+    )

@@ -1,0 +1,49 @@
+"""How the files of a log are called: Kafka's names, so that Kafka's tools find them."""
+
+from uuid import uuid4
+
+from waystation.model.ids import TopicPartition
+from waystation.model.offsets import Offset
+
+LOG, OFFSET_INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"
+CUT = ".cut"
+TEMPORARY = ".tmp"
+PARTITION_METADATA = "partition.metadata"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+
+_DELETED_DIRECTORY = "-delete"
+_DIGITS = 20
+# A file name has at most 255 bytes; partition, id and suffix take up to 51 of them.
+_TOPIC_CHARACTERS_MAX = 200
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """A segment's or snapshot's file: twenty digits and what it is."""
+    return f"{offset:0{_DIGITS}d}{suffix}"
+
+
+def parse_file_name(name: str) -> tuple[Offset, str] | None:
+    """The offset and suffix of a segment's or snapshot's file; ``None`` for other names."""
+    digits, dot, suffix = name.partition(".")
+    if len(digits) == _DIGITS and digits.isdecimal() and dot:
+        return Offset(int(digits)), dot + suffix
+    return None
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """The partition that a directory holds; ``None`` if it is no partition's."""
+    topic, _, partition = name.rpartition("-")
+    return TopicPartition(topic, int(partition)) if topic and partition.isdecimal() else None
+
+
+def deleted_directory_name(partition: TopicPartition) -> str:
+    """A name for the directory of a deleted partition that no other ever had."""
+    topic = partition.topic[:_TOPIC_CHARACTERS_MAX]
+    return f"{topic}-{partition.partition}.{uuid4().hex}{_DELETED_DIRECTORY}"
+
+
+def is_deleted_directory(name: str) -> bool:
+    """Whether a directory waits to be removed."""
+    return name.endswith(_DELETED_DIRECTORY)

@@ -1,0 +1,142 @@
+"""Finding batches in the segments of a log, by offset and by time.
+
+1. A read gives whole batches, from the one that holds the offset asked for.
+2. A consumer that reads on, and one that waits at the end, are found without a search.
+3. Damaged bytes are passed on: the reader's own checksum refuses them.
+
+HOT: ``read`` runs once per partition of a fetch (benchmarks/storage/read.py).
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from waystation.model.offsets import Millis, Offset
+from waystation.records.batch import records_of
+from waystation.records.header import HEADER_BYTES, BatchHeader, peek
+from waystation.runtime.regions import FileRegion
+from waystation.storage.segment import Segment
+from waystation.storage.walk import BrokenBatchError, walk
+
+_PLACES_MAX = 16
+
+
+class LogSlice(NamedTuple):
+    """What a read gave: bytes in a file, and the offset to read next."""
+
+    region: FileRegion | None
+    next_offset: Offset
+
+
+class Reader:
+    """Reads the segments it was given, which their log changes."""
+
+    __slots__ = ("_bases", "_places", "_segments")
+
+    def __init__(self, segments: list[Segment], bases: list[Offset]) -> None:
+        self._segments = segments
+        self._bases = bases
+        self._places: dict[int, tuple[Segment, int]] = {}
+
+    def remember(self, offset: Offset, segment: Segment, position: int) -> None:
+        """The batch that begins with ``offset`` begins, or will begin, at ``position``."""
+        places = self._places
+        if offset not in places and len(places) >= _PLACES_MAX:
+            del places[next(iter(places))]
+        places[offset] = (segment, position)
+
+    def forget(self) -> None:
+        """Segments were cut or dropped."""
+        self._places.clear()
+
+    def read(self, offset: Offset, max_bytes: int, upto: Offset, at_least_one: bool) -> LogSlice:
+        """Whole batches from the one that holds ``offset``, all of them before ``upto``."""
+        found = self._places.get(offset)
+        if found is None or found[1] >= found[0].size_bytes:
+            found = self._find(offset)
+            if found is None:
+                return LogSlice(None, offset)
+        segment, start = found
+        if upto >= segment.next_offset:
+            end, behind = segment.size_bytes, segment.next_offset
+        else:
+            end, behind = self._boundary(segment, upto)
+        if end - start > max_bytes:
+            end, behind = self._fit(segment, start, end, max_bytes, at_least_one)
+        if end <= start:
+            return LogSlice(None, offset)
+        self.remember(behind, segment, end)
+        return LogSlice(FileRegion(segment.file(), start, end - start), behind)
+
+    def find_by_time(self, timestamp: Millis, log_start: Offset) -> tuple[Offset, Millis] | None:
+        """The first record at or after ``timestamp``, in the order of offsets."""
+        for segment in self._segments:
+            if segment.max_timestamp < timestamp:
+                continue
+            before = segment.time_index.before(timestamp)
+            near = segment.offset_index.before(before.offset)
+            for position, header in walk(segment.file(), near, segment.size_bytes):
+                if header.max_timestamp >= timestamp and header.next_offset > log_start:
+                    for offset, at, *_ in self._records(segment, position, header):
+                        if at >= timestamp and offset >= log_start:
+                            return offset, at
+        return None
+
+    def max_timestamp(self) -> tuple[Offset, Millis] | None:
+        """The record with the greatest timestamp; the first of several."""
+        segment = max(self._segments, key=lambda one: one.max_timestamp)
+        newest = segment.max_timestamp
+        found = segment.find(segment.max_timestamp_offset) if newest >= 0 else None
+        if found is None:
+            return None
+        records = self._records(segment, *found)
+        return next(((one[0], one[1]) for one in records if one[1] == newest), None)
+
+    def _find(self, offset: Offset) -> tuple[Segment, int] | None:
+        """Where the batch lies that holds ``offset``, or the next one."""
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[number:]:
+            try:
+                step = segment.find(offset)
+            except BrokenBatchError as broken:
+                return segment, broken.position
+            if step is not None:
+                return segment, step.position
+        return None
+
+    def _boundary(self, segment: Segment, upto: Offset) -> tuple[int, Offset]:
+        """The end of the batches of ``segment`` that end at or before ``upto``."""
+        if upto <= segment.base_offset:
+            return 0, segment.base_offset
+        known = self._places.get(upto)
+        if known is not None and known[0] is segment:
+            return known[1], upto
+        step = segment.find(upto)
+        assert step is not None, f"{upto} is not in {segment.log.name}"
+        base = Offset(max(step.header.base_offset, segment.base_offset))
+        self.remember(base, segment, step.position)
+        return step.position, base
+
+    def _fit(
+        self, segment: Segment, start: int, end: int, max_bytes: int, at_least_one: bool
+    ) -> tuple[int, Offset]:
+        """The last known boundary within ``max_bytes`` of ``start``, or the end of one batch."""
+        near = segment.offset_index.up_to(start + max_bytes)
+        if near > start:
+            return near, self._header(segment, near).base_offset
+        position, behind = start, Offset(0)
+        for step in walk(segment.file(), start, end):
+            behind = step.header.base_offset
+            step_end = step.position + step.header.size_bytes
+            if step_end - start > max_bytes and not (at_least_one and position == start):
+                break
+            position, behind = step_end, step.header.next_offset
+        return position, behind
+
+    def _header(self, segment: Segment, position: int) -> BatchHeader:
+        return peek(segment.file().pread(HEADER_BYTES, position))
+
+    def _records(
+        self, segment: Segment, position: int, header: BatchHeader
+    ) -> list[tuple[Offset, Millis]]:
+        batch = segment.file().pread(header.size_bytes, position)
+        return [(record.offset, record.timestamp) for record in records_of(batch)]

@@ -1,0 +1,96 @@
+"""What a thread does for a log, so that the loop need not wait for the disk.
+
+A ticket is made on the loop's thread, carried out by ``sync`` on any, and handed back to the log on
+the loop's.  It holds the open files themselves: whatever happens to the log meanwhile, the right
+ones are synced.
+"""
+
+import errno
+from pathlib import Path
+from typing import NamedTuple
+
+from waystation.model.offsets import Offset
+from waystation.storage import names
+from waystation.storage.disk import Disk, DiskFile
+from waystation.storage.segment import Segment
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A disk that is full refuses, but has lost nothing: it may be tried again."""
+
+
+class FlushTicket:
+    """After ``sync`` everything before ``end`` survives a crash."""
+
+    __slots__ = ("_disk", "_files", "_folder", "cuts", "end", "end_position", "segments")
+
+    def __init__(
+        self, disk: Disk, folder: Path | None, segments: list[Segment], end: Offset, cuts: int
+    ) -> None:
+        """``folder`` is given if it has new names to be synced."""
+        self._disk = disk
+        self._folder = folder
+        self._files = [segment.file() for segment in segments]
+        self.segments = segments
+        self.end = end
+        self.end_position = segments[-1].size_bytes
+        self.cuts = cuts
+
+    def sync(self) -> None:
+        """HOT: once per group commit; usually one file."""
+        for file in self._files:
+            file.datasync()
+        if self._folder is not None:
+            self._disk.sync_directory(self._folder)
+
+
+class Snapshot(NamedTuple):
+    """The producers as of an offset, encoded."""
+
+    offset: Offset
+    content: bytes
+
+
+class CheckpointTicket:
+    """After ``sync`` recovery need not look at anything before ``end``.
+
+    The order matters: a snapshot is proof that everything before it was synced, the log as
+    well as its indexes and their names, so it comes last.
+    """
+
+    __slots__ = ("_disk", "_files", "_folder", "cuts", "end", "epochs", "segments", "snapshots")
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        segments: list[Segment],
+        snapshots: list[Snapshot],
+        epochs: bytes | None,
+        cuts: int,
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._files: list[DiskFile] = []
+        for segment in segments:
+            if segment.size_bytes:
+                self._files += [segment.file(), *segment.index_files()]
+        self.segments = segments
+        self.snapshots = snapshots
+        self.epochs = epochs
+        self.end = snapshots[-1].offset
+        self.cuts = cuts
+
+    def sync(self) -> None:
+        """Raises ``OSError``; one of ``NO_SPACE`` has harmed nothing."""
+        for file in self._files:
+            file.datasync()
+        if self.epochs is not None:
+            self._disk.replace(self._folder / names.LEADER_EPOCHS, self.epochs)
+        self._disk.sync_directory(self._folder)
+        for snapshot in self.snapshots:
+            path = self._folder / names.file_name(snapshot.offset, names.SNAPSHOT)
+            file = self._disk.open(path, create=True)
+            file.truncate(0)
+            file.pwrite(snapshot.content, 0)
+            file.datasync()
+        self._disk.sync_directory(self._folder)

@@ -1,0 +1,89 @@
+"""Cutting the end off a log that is open: a follower whose tail no leader has.
+
+The order matters.  First whatever vouches for the tail goes, for good: snapshots behind the cut,
+and a recovery point past it.  Only then the tail itself.  A crash in between leaves a log that
+recovery verifies from before the cut, and that is cut again when its leader says so.
+"""
+
+from waystation.model.offsets import NO_TIMESTAMP, Offset
+from waystation.storage import names
+from waystation.storage.log import Log
+from waystation.storage.producer_state import ProducerStates
+from waystation.storage.segment import Segment
+from waystation.storage.snapshots import decode_snapshot
+from waystation.storage.walk import walk
+
+
+def truncate_to(log: Log, offset: Offset) -> None:
+    """Cut everything from the batch on that holds ``offset``, or ends behind it."""
+    log.check_online()
+    if offset >= log.log_end:
+        return
+    if offset <= log.segments[0].base_offset:
+        start_at(log, offset)
+        return
+    _stop_vouching(log, offset)
+    kept = [one for one in log.segments if one.base_offset < offset]
+    for segment in reversed(log.segments[len(kept) :]):
+        _remove(log, segment)
+    last = kept[-1]
+    step = last.find(offset)
+    if step is not None:
+        last.cut(step.position, step.header.base_offset)
+    last.file().datasync()
+    log.directory.disk.sync_directory(log.path)
+    log.epochs.truncate_to(last.next_offset)
+    log.replace_segments(kept, last.next_offset)
+    log.producers = _producers(log)
+
+
+def start_at(log: Log, offset: Offset) -> None:
+    """Drop everything and begin anew at ``offset``, with neither epochs nor producers."""
+    log.check_online()
+    _stop_vouching(log, Offset(-1))
+    for segment in reversed(log.segments):
+        _remove(log, segment)
+    fresh = Segment.create(log.directory.files, log.path, offset)
+    log.directory.disk.sync_directory(log.path)
+    log.epochs.clear()
+    log.producers = ProducerStates()
+    log.log_start = log.recovery_point = offset
+    log.replace_segments([fresh], offset)
+
+
+def _stop_vouching(log: Log, offset: Offset) -> None:
+    for snapshot in log.snapshots:
+        if snapshot > offset:
+            log.directory.disk.unlink(log.snapshot_path(snapshot))
+    log.snapshots = [one for one in log.snapshots if one <= offset]
+    log.directory.disk.sync_directory(log.path)
+    if log.recovery_point > offset:
+        log.recovery_point = max(offset, Offset(0))
+        log.directory.lower_recovery_point(log)
+
+
+def _remove(log: Log, segment: Segment) -> None:
+    segment.release()
+    for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+        log.directory.disk.unlink(log.path / names.file_name(segment.base_offset, suffix))
+
+
+def _producers(log: Log) -> ProducerStates:
+    """From the newest snapshot that is left, and the batches behind it."""
+    since, states = log.segments[0].base_offset, ProducerStates()
+    for offset in sorted(log.snapshots, reverse=True):
+        content = log.directory.disk.read(log.snapshot_path(offset))
+        since, states = offset, ProducerStates(decode_snapshot(content))
+        break
+    for segment in log.segments:
+        if segment.next_offset <= since:
+            continue
+        start = segment.offset_index.before(since - segment.base_offset)
+        for _, header in walk(segment.file(), start, segment.size_bytes):
+            if (
+                header.producer_id >= 0
+                and header.base_sequence >= 0
+                and header.base_offset >= since
+            ):
+                states.note(header, header.base_offset, NO_TIMESTAMP)
+    return states

@@ -1,0 +1,88 @@
+"""Going from batch to batch through a file, with few reads.
+
+``walk`` reads headers only; ``verify`` reads everything and checks every checksum.  Both stop where
+a batch is not what it must be, and say where and why: what that means is the caller's business.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from waystation.model.errors import CorruptBatchError
+from waystation.records.header import FRAME_BYTES, HEADER_BYTES, BatchHeader, check, peek
+from waystation.runtime.regions import ReadableFile
+
+_WINDOW_BYTES = 8 << 10
+_WINDOW_BYTES_MAX = 1 << 20
+
+
+class Step(NamedTuple):
+    """A batch and where it begins."""
+
+    position: int
+    header: BatchHeader
+
+
+class BrokenBatchError(CorruptBatchError):
+    """Bytes in a segment that are no batch, or no longer the batch that was written."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        self.position, self.reason = position, reason
+        super().__init__(f"at position {position}: {reason}")
+
+
+def walk(file: ReadableFile, position: int, end: int) -> Iterator[Step]:
+    """The headers of the batches in ``[position, end)``; records are not looked at.
+
+    The window grows while batches are small, so that a long walk makes few calls, and shrinks
+    to a page when they are larger than it.
+    """
+    window_bytes, window, window_at = _WINDOW_BYTES, b"", position
+    while position < end:
+        at = position - window_at
+        if at + HEADER_BYTES > len(window):
+            if at <= len(window):
+                window_bytes = min(2 * window_bytes, _WINDOW_BYTES_MAX)
+            else:
+                window_bytes = _WINDOW_BYTES
+            window = file.pread(min(window_bytes, end - position), position)
+            window_at, at = position, 0
+        header = _header(window, at, position, end)
+        yield Step(position, header)
+        position += FRAME_BYTES + header.batch_length
+
+
+def verify(file: ReadableFile, position: int, end: int) -> Iterator[Step]:
+    """The batches in ``[position, end)``, each proven by its checksum."""
+    window, window_at = b"", position
+    while position < end:
+        at = position - window_at
+        if at + HEADER_BYTES > len(window):
+            window, window_at, at = _load(file, position, end, 0), position, 0
+        header = _header(window, at, position, end)
+        size_bytes = FRAME_BYTES + header.batch_length
+        if at + size_bytes > len(window):
+            window, window_at, at = _load(file, position, end, size_bytes), position, 0
+        try:
+            check(window, at)
+        except CorruptBatchError as error:
+            raise BrokenBatchError(position, str(error)) from None
+        yield Step(position, header)
+        position += size_bytes
+
+
+def _load(file: ReadableFile, position: int, end: int, least_bytes: int) -> bytes:
+    return file.pread(min(max(least_bytes, _WINDOW_BYTES_MAX), end - position), position)
+
+
+def _header(window: bytes, at: int, position: int, end: int) -> BatchHeader:
+    try:
+        header = peek(window, at)
+    except CorruptBatchError as error:
+        raise BrokenBatchError(position, str(error)) from None
+    if header.batch_length < HEADER_BYTES - FRAME_BYTES:
+        raise BrokenBatchError(position, f"a batch of {header.size_bytes} bytes")
+    if position + FRAME_BYTES + header.batch_length > end:
+        raise BrokenBatchError(
+            position, f"a batch of {header.size_bytes} bytes where {end - position} are left"
+        )
+    return header

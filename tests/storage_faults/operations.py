@@ -1,0 +1,397 @@
+"""Random lives of one log, checked against a list of batches.
+
+A trial appends, flushes, rolls, retires, deletes, reads, crashes and restarts as its seed says.
+What must hold after every restart, whatever was lost:
+
+1. everything that was flushed is there, in order, byte for byte, and so is all before it;
+2. nothing is there that was not appended;
+3. the log begins no earlier than where its start was written down, nor later than where it was
+   moved to, and the next batch gets the next offset;
+4. batches that are still there are recognised when an idempotent producer repeats them;
+5. reads by offset and by time agree with a walk over the list, and so do leader epochs.
+"""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from waystation.model.errors import OutOfOrderSequenceError, WaystationError
+from waystation.model.ids import (
+    LeaderEpoch,
+    NodeId,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+)
+from waystation.model.offsets import Millis, Offset
+from waystation.model.topics import TopicSettings
+from waystation.records.batch import BatchBuilder, records_of
+from waystation.records.header import peek
+from waystation.storage.directory import DataDirectory
+from waystation.storage.disk import Disk
+from waystation.storage.log import Log
+from waystation.storage.retention import retire
+from waystation.storage.settings import StorageSettings
+
+NAME = TopicPartition("orders", 0)
+TOPIC_ID = TopicId(UUID(int=7))
+REMEMBERED = 5
+
+
+class Batch(NamedTuple):
+    """One batch as it must be read back."""
+
+    content: bytes
+    base: int
+    end: int
+    epoch: int
+    producer: int
+    sequence: int
+    timestamps: tuple[int, ...]
+
+
+class Producer:
+    """An idempotent producer outside the log."""
+
+    def __init__(self, producer_id: int) -> None:
+        self.id = producer_id
+        self.next_sequence = 0
+
+
+class Trial:
+    """One log on one disk, for as many lives as the seed has crashes."""
+
+    def __init__(self, seed: int, disk: Disk, path: Path, crash: Callable[[], None]) -> None:
+        self.seed = seed
+        self.chance = chance = random.Random(seed)
+        self.disk, self.path, self._crash = disk, path, crash
+        self.now = 1_000_000
+        self.epoch = 0
+        self.batches: list[Batch] = []
+        self.producers = [Producer(100 + n) for n in range(3)]
+        self.flushed_end = 0
+        self.start_written = 0
+        self.start = 0
+        self.lives = 1
+        self.settings = TopicSettings(
+            segment_bytes=chance.choice((600, 3_000, 20_000)),
+            index_interval_bytes=chance.choice((0, 100, 1_000)),
+            segment_ms=chance.choice((300, 3_600_000)),
+            retention_bytes=chance.choice((-1, 4_000, 30_000)),
+            retention_ms=chance.choice((-1, 2_000)),
+            file_delete_delay_ms=chance.choice((0, 500)),
+        )
+        self.storage = StorageSettings(recovery_bytes_max=chance.choice((0, 5_000)))
+        self.directory, self.log = self._open_first()
+
+    # --- what can happen ----------------------------------------------------------------
+
+    def run(self, steps: int) -> None:
+        """Do ``steps`` random things, then crash once more, and close cleanly once."""
+        for _ in range(steps):
+            self.step()
+        self.crash()
+        self.append()
+        self.restart_cleanly()
+
+    def step(self) -> None:
+        """One random thing."""
+        actions, weights = zip(*_WEIGHTS, strict=True)
+        self.now += self.chance.randrange(200)
+        self.chance.choices(actions, weights)[0](self)
+
+    def append(self) -> None:
+        builder = BatchBuilder()
+        self._append(builder, None)
+
+    def append_idempotent(self) -> None:
+        producer = self.chance.choice(self.producers)
+        builder = BatchBuilder(
+            producer_id=ProducerId(producer.id),
+            producer_epoch=ProducerEpoch(0),
+            base_sequence=producer.next_sequence,
+        )
+        self._append(builder, producer)
+
+    def repeat(self) -> None:
+        """A producer sends a batch again that the log has."""
+        sent = [batch for batch in self._of_producer(self.chance.choice(self.producers).id)]
+        if sent:
+            batch = self.chance.choice(sent[-REMEMBERED:])
+            self._must_recognise(batch)
+
+    def skip_a_sequence(self) -> None:
+        producer = self.chance.choice(self.producers)
+        if not self._of_producer(producer.id):
+            return
+        builder = BatchBuilder(
+            producer_id=ProducerId(producer.id),
+            producer_epoch=ProducerEpoch(0),
+            base_sequence=producer.next_sequence + 7,
+        )
+        builder.append(None, b"x", timestamp=Millis(self.now))
+        content = bytearray(builder.build())
+        before = self.log.log_end
+        try:
+            self._to_log(content)
+        except OutOfOrderSequenceError:
+            assert self.log.log_end == before
+        else:
+            raise AssertionError("a gap in a producer's sequence was let in")
+
+    def flush(self) -> None:
+        ticket = self.log.begin_flush()
+        if ticket is not None:
+            if self.chance.random() < 0.3:
+                self.append()
+            ticket.sync()
+            if self.chance.random() < 0.2:
+                self.append()
+            self.log.finish_flush(ticket)
+        self._see_flushed()
+
+    def checkpoint(self) -> None:
+        write = self.directory.plan_checkpoint({NAME: self.log.flushed_end})
+        start = self.log.log_start
+        if self.chance.random() < 0.2:
+            self.append_idempotent()
+        write()
+        self.start_written = max(self.start_written, start)
+
+    def roll(self) -> None:
+        self.log.maybe_roll(Millis(self.now))
+
+    def new_leader(self) -> None:
+        self.epoch += 1
+
+    def retire(self) -> None:
+        retire(self.log, Millis(self.now), Offset(self.flushed_end))
+        self.start = max(self.start, self.log.log_start)
+        self._drop_retired()
+
+    def delete_records(self) -> None:
+        target = self.chance.randint(self.log.log_start, self.flushed_end)
+        self.log.advance_log_start(Offset(target))
+        self.start = max(self.start, self.log.log_start)
+        self._drop_retired()
+
+    def _drop_retired(self) -> None:
+        if self.chance.random() < 0.2:
+            return
+        start = self.log.log_start
+        self.directory.plan_log_starts()()
+        self.start_written = max(self.start_written, start)
+        if self.chance.random() < 0.2:
+            return
+        self.directory.drop_retired(self.log, Millis(self.now))
+        self.directory.purge(Millis(self.now))
+
+    def crash(self) -> None:
+        """Lose power and come back."""
+        self._crash()
+        self._reopen()
+
+    def restart_cleanly(self) -> None:
+        self.directory.close({})
+        self.directory.unlock()
+        self.flushed_end, self.start_written = self.log.log_end, self.log.log_start
+        self._reopen()
+
+    def read(self) -> None:
+        self.check_reads(4)
+
+    # --- what must hold -----------------------------------------------------------------
+
+    def _reopen(self) -> None:
+        self.lives += 1
+        self.directory = DataDirectory(self.path, self.disk, self.storage, NodeId(1))
+        self.log = self._open_log()
+        self.check_after_restart()
+
+    def check_after_restart(self) -> None:
+        """Promises 1 to 4; what the log lost is forgotten by the list too."""
+        log = self.log
+        assert log.log_end >= self.flushed_end, f"lost [{log.log_end}, {self.flushed_end})"
+        assert self.start_written <= log.log_start <= self.start, (
+            f"starts at {log.log_start}, not within [{self.start_written}, {self.start}]"
+        )
+        assert log.log_start <= log.log_end
+        assert log.flushed_end == log.log_end
+        ends = [self.batches[0].base if self.batches else 0, *(b.end for b in self.batches)]
+        assert log.log_end in ends, f"ends at {log.log_end}, in the middle of a batch"
+        self.batches = [b for b in self.batches if b.end <= log.log_end]
+        self.start = self.start_written = log.log_start
+        self.flushed_end = log.log_end
+        for producer in self.producers:
+            sent = self._of_producer(producer.id)
+            producer.next_sequence = sent[-1].sequence + len(sent[-1].timestamps) if sent else 0
+            for batch in sent[-REMEMBERED:]:
+                if batch.base >= log.log_start:
+                    self._must_recognise(batch)
+        self._check_content()
+        self._check_epochs()
+        self.check_reads(6)
+
+    def check_reads(self, count: int) -> None:
+        """Promise 5."""
+        held = self._held()
+        if not held:
+            return
+        for _ in range(count):
+            offset = self.chance.randint(max(held[0].base, self.log.log_start), held[-1].end - 1)
+            upto = self.chance.choice((held[-1].end, self.chance.choice(held).end))
+            max_bytes = self.chance.choice((1, 500, 5_000, 1 << 20))
+            self._check_read(offset, max_bytes, upto)
+            self._check_time(self.chance.choice(self.chance.choice(held).timestamps))
+
+    def _check_read(self, offset: int, max_bytes: int, upto: int) -> None:
+        found = self.log.read(Offset(offset), max_bytes, Offset(upto))
+        wanted = [b for b in self.batches if b.end > offset and b.end <= upto]
+        if not wanted:
+            assert found.region is None, f"read {found} from {offset} up to {upto}"
+            return
+        assert found.region is not None, f"nothing read from {offset} up to {upto}"
+        content = found.region.read()
+        expected = b"".join(b.content for b in wanted)
+        assert expected.startswith(content), f"other bytes at {offset}"
+        assert len(content) <= max(max_bytes, len(wanted[0].content)), "more than was asked for"
+        taken, at = 0, 0
+        while at < len(content):
+            at += len(wanted[taken].content)
+            taken += 1
+        assert at == len(content), "a batch was torn"
+        assert found.next_offset == wanted[taken - 1].end
+
+    def _check_time(self, timestamp: int) -> None:
+        target = timestamp + self.chance.choice((-1, 0, 0, 1))
+        expected = next(
+            (
+                (batch.base + number, at)
+                for batch in self._held()
+                for number, at in enumerate(batch.timestamps)
+                if at >= target and batch.base + number >= self.log.log_start
+            ),
+            None,
+        )
+        found = self.log.find_by_time(Millis(target))
+        assert found == expected, f"at {target} found {found}, not {expected}"
+
+    def _check_content(self) -> None:
+        """Read the log from end to end, as a consumer does."""
+        offset, read = self.log.log_start, bytearray()
+        while offset < self.log.log_end:
+            found = self.log.read(Offset(offset), 1 << 20, self.log.log_end)
+            assert found.region is not None, f"nothing at {offset}"
+            read += found.region.read()
+            assert found.next_offset > offset
+            offset = found.next_offset
+        expected = b"".join(b.content for b in self._held())
+        assert bytes(read) == expected, "the log holds other bytes"
+
+    def _check_epochs(self) -> None:
+        for batch in self._held():
+            if batch.base >= self.log.log_start:
+                assert self.log.epochs.epoch_at(Offset(batch.base)) == batch.epoch
+
+    def _must_recognise(self, batch: Batch) -> None:
+        before = self.log.log_end
+        told = self._to_log(bytearray(batch.content))
+        assert told == (batch.base, batch.end - 1, True), f"{batch.base} repeated: {told}"
+        assert self.log.log_end == before
+
+    # --- details ------------------------------------------------------------------------
+
+    def _append(self, builder: BatchBuilder, producer: Producer | None) -> None:
+        chance, timestamps = self.chance, []
+        for _ in range(chance.choice((1, 1, 2, 5))):
+            timestamp = self.now - chance.choice((0, 0, 50, 500))
+            value = _PADDING[: chance.choice((0, 10, 100, 100, 2_000))]
+            builder.append(b"k", value, timestamp=Millis(timestamp))
+            timestamps.append(timestamp)
+        content = bytearray(builder.build())
+        try:
+            base, last, duplicate = self._to_log(content)
+        except WaystationError:
+            if self.directory.offline is None:
+                raise
+            return
+        assert not duplicate
+        assert last - base == len(timestamps) - 1
+        sequence = -1
+        if producer is not None:
+            sequence, producer.next_sequence = (
+                producer.next_sequence,
+                producer.next_sequence + len(timestamps),
+            )
+        assert base == (self.batches[-1].end if self.batches else 0), f"a gap before {base}"
+        self.batches.append(
+            Batch(
+                bytes(content),
+                base,
+                last + 1,
+                self.epoch,
+                producer.id if producer else -1,
+                sequence,
+                tuple(timestamps),
+            )
+        )
+
+    def _to_log(self, content: bytearray) -> tuple[int, int, bool]:
+        told = self.log.append(
+            memoryview(content), peek(content), LeaderEpoch(self.epoch), Millis(self.now)
+        )
+        return told.base_offset, told.last_offset, told.duplicate
+
+    def _see_flushed(self) -> None:
+        assert self.flushed_end <= self.log.flushed_end <= self.log.log_end
+        self.flushed_end = self.log.flushed_end
+
+    def _of_producer(self, producer: int) -> list[Batch]:
+        return [batch for batch in self.batches if batch.producer == producer]
+
+    def _held(self) -> list[Batch]:
+        return [batch for batch in self.batches if batch.end > self.log.log_start]
+
+    def _open_first(self) -> tuple[DataDirectory, Log]:
+        directory = DataDirectory(self.path, self.disk, self.storage, NodeId(1))
+        return directory, directory.create_log(NAME, TOPIC_ID, self.settings)
+
+    def _open_log(self) -> Log:
+        logs = self.directory.open_logs(lambda _: self.settings)
+        assert self.directory.offline is None, self.directory.offline
+        assert [log.name for log in logs] == [NAME]
+        assert logs[0].topic_id == TOPIC_ID
+        return logs[0]
+
+
+_PADDING = random.Random(0).randbytes(2_000)
+_WEIGHTS: tuple[tuple[Callable[[Trial], None], int], ...] = (
+    (Trial.append, 20),
+    (Trial.append_idempotent, 20),
+    (Trial.repeat, 4),
+    (Trial.skip_a_sequence, 2),
+    (Trial.flush, 12),
+    (Trial.checkpoint, 6),
+    (Trial.roll, 3),
+    (Trial.new_leader, 1),
+    (Trial.retire, 4),
+    (Trial.delete_records, 2),
+    (Trial.read, 6),
+    (Trial.crash, 5),
+    (Trial.restart_cleanly, 2),
+)
+
+
+def contents(log: Log) -> list[tuple[int, bytes | None]]:
+    """Every record of a log: its offset and value."""
+    found = log.read(log.log_start, 1 << 30, log.log_end)
+    if found.region is None:
+        return []
+    data, at, records = found.region.read(), 0, []
+    while at < len(data):
+        records += [(record.offset, record.value) for record in records_of(data, at)]
+        at += peek(data, at).size_bytes
+    return records
