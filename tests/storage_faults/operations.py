@@ -118,7 +118,7 @@ class Trial:
 
     def repeat(self) -> None:
         """A producer sends a batch again that the log has."""
-        sent = [batch for batch in self._of_producer(self.chance.choice(self.producers).id)]
+        sent = self._of_producer(self.chance.choice(self.producers).id)
         if sent:
             batch = self.chance.choice(sent[-REMEMBERED:])
             self._must_recognise(batch)

@@ -177,6 +177,10 @@ class DataDirectory:
         except OSError as error:
             self.fail(f"cannot delete {log.path}: {error}")
 
+    def holds(self, log: Log) -> bool:
+        """Whether ``log`` is one of ours, and not deleted meanwhile."""
+        return self.logs.get(log.name) is log
+
     # --- upkeep -------------------------------------------------------------------------
 
     def fail(self, reason: str) -> None:
@@ -293,7 +297,7 @@ class DataDirectory:
             ticket.sync()
             log.finish_checkpoint(ticket)
         except OSError as error:
-            if self.logs.get(log.name) is not log:
+            if not self.holds(log):
                 return  # Deleted meanwhile, and its directory with it.
             if error.errno in NO_SPACE:
                 log.abandon_checkpoint(ticket)

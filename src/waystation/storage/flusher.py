@@ -31,7 +31,7 @@ class Stopwatch(Protocol):
 class _Job:
     """One log being synced."""
 
-    __slots__ = ("again", "done", "error", "log", "ticket")
+    __slots__ = ("again", "done", "error", "log", "seconds", "ticket")
 
     def __init__(self, log: Log, ticket: FlushTicket, done: Done) -> None:
         self.log = log
@@ -39,6 +39,7 @@ class _Job:
         self.done = done
         self.again = False
         self.error: StorageError | None = None
+        self.seconds = 0.0
 
 
 class Flusher:
@@ -47,7 +48,7 @@ class Flusher:
     def __init__(self, threads: int, post: Post, stopwatch: Stopwatch | None = None) -> None:
         self._post = post
         self._stopwatch = stopwatch
-        self._work: SimpleQueue[_Job | Callable[[], None] | None] = SimpleQueue()
+        self._work: SimpleQueue[_Job | None] = SimpleQueue()
         self._running: dict[Log, _Job] = {}
         self._ended: list[_Job] = []
         self._lock = threading.Lock()
@@ -67,6 +68,9 @@ class Flusher:
         if running is not None:
             running.again = True
             return
+        if log.directory.offline is not None:
+            done(log, StorageError(f"{log.path} is offline: {log.directory.offline}"))
+            return
         ticket = log.begin_flush()
         if ticket is None:
             done(log, log.flushed_end)
@@ -74,10 +78,6 @@ class Flusher:
         job = _Job(log, ticket, done)
         self._running[log] = job
         self._work.put(job)
-
-    def write_back(self, start: Callable[[], None]) -> None:
-        """Let the disk begin with what will be synced later."""
-        self._work.put(start)
 
     def close(self) -> None:
         """End the threads once what they were given is done; its outcome is told here."""
@@ -88,19 +88,15 @@ class Flusher:
         self._collect()
 
     def _sync(self) -> None:
-        while (work := self._work.get()) is not None:
-            if not isinstance(work, _Job):
-                work()
-                continue
+        while (job := self._work.get()) is not None:
             started = time.perf_counter()
             try:
-                work.ticket.sync()
+                job.ticket.sync()
             except OSError as error:
-                work.error = StorageError(f"cannot sync {work.log.path}: {error.strerror}")
-            if self._stopwatch is not None:
-                self._stopwatch.observe(time.perf_counter() - started)
+                job.error = StorageError(f"cannot sync {job.log.path}: {error.strerror or error}")
+            job.seconds = time.perf_counter() - started
             with self._lock:
-                self._ended.append(work)
+                self._ended.append(job)
                 first = len(self._ended) == 1
             # One wake-up serves all syncs that end before the loop gets to look.
             if first:
@@ -111,14 +107,20 @@ class Flusher:
             ended, self._ended = self._ended, []
         for job in ended:
             del self._running[job.log]
+            if self._stopwatch is not None:
+                self._stopwatch.observe(job.seconds)
             self._tell(job)
 
     def _tell(self, job: _Job) -> None:
-        if job.error is not None:
-            job.log.fail(job.error)
-            job.done(job.log, job.error)
+        log, error = job.log, job.error
+        if error is not None:
+            log.fail(error)
+        elif log.directory.offline is not None:
+            error = StorageError(f"{log.path} is offline: {log.directory.offline}")
+        if error is not None:
+            job.done(log, error)
             return
-        job.log.finish_flush(job.ticket)
+        log.finish_flush(job.ticket)
         if job.again:
-            self.request(job.log, job.done)
-        job.done(job.log, job.log.flushed_end)
+            self.request(log, job.done)
+        job.done(log, log.flushed_end)

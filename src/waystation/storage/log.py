@@ -12,6 +12,7 @@ A log belongs to the loop's thread; only tickets (``tickets.py``) are for others
 ``truncation.py``.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -63,6 +64,18 @@ class Home(Protocol):
 
     def write_back(self, file: DiskFile, position: int, nbytes: int) -> None:
         """Let the disk begin with bytes that nobody waits for yet."""
+        ...
+
+    def holds(self, log: "Log") -> bool:
+        """Whether ``log`` is one of the directory's, and not deleted meanwhile."""
+        ...
+
+    def delete_log(self, log: "Log") -> None:
+        """Remove a log with all its records."""
+        ...
+
+    def plan_log_starts(self) -> Callable[[], None]:
+        """What writes down where logs start, to be run by a thread."""
         ...
 
     def lower_recovery_point(self, log: "Log") -> None:
@@ -187,8 +200,9 @@ class Log:
             )
 
     def fail(self, error: StorageError) -> None:
-        """The disk failed in a way that leaves this log in doubt."""
-        self.directory.fail(str(error))
+        """The disk failed in a way that leaves this log in doubt, unless it was deleted."""
+        if self.directory.holds(self):
+            self.directory.fail(str(error))
 
     # --- writing ------------------------------------------------------------------------
 

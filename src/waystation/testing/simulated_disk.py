@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from waystation.model.errors import StorageError
-from waystation.storage.disk import Buffer, DiskFile, Entry, Lock
+from waystation.records.header import Buffer
+from waystation.storage.disk import DiskFile, Entry, Lock
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512

@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
 
-from waystation.storage.disk import Buffer, DiskFile, Entry, Lock, RealDisk
+from waystation.records.header import Buffer
+from waystation.storage.disk import DiskFile, Entry, Lock, RealDisk
 
 _PAGE_BYTES = 4096
 

@@ -1,0 +1,249 @@
+"""One write-ahead file per data directory, for the many small batches of many partitions.
+
+A hundred partitions that each get a few records a millisecond would need a hundred syncs for
+them; written here as well, they need one.  Partition files follow at leisure.
+
+1. Everything added before a round began is safe when that round ends.
+2. Rounds are written one after the other: if an entry survived a crash, so did all before it.
+3. A file is used again only when every log in it was synced past its entries.
+
+Files are used again rather than made anew, because overwriting costs the file system no new
+blocks to account for.  An entry carries its file's generation, so that what is left of the
+one before is never taken for the present one.  Reading them back is in ``journal_replay.py``;
+why there is a journal beside the pool of sync threads is in docs/decisions/0002-durability.md.
+"""
+
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from waystation.model.errors import StorageError
+from waystation.model.ids import TopicId
+from waystation.model.offsets import Offset
+from waystation.storage.disk import Disk, DiskFile
+
+FOLDER: Final = "journal"
+SUFFIX: Final = ".wal"
+
+HEADER = struct.Struct(">II")
+TAIL = struct.Struct(">Q16sI")
+
+_ENTRY_BYTES_MAX: Final = 32 << 10
+_ROUND_BYTES_MAX: Final = 512 << 10
+_FILE_BYTES: Final = 32 << 20
+# Rounds that follow each other closely wait this long, to take more along.
+_PAUSE_S: Final = 0.001
+
+Defer = Callable[[float, Callable[[], None]], object]
+Post = Callable[[Callable[[], None]], object]
+
+
+class Stopwatch(Protocol):
+    """Takes note of how long a sync took."""
+
+    def observe(self, seconds: float, /) -> None: ...
+
+
+class Journaled(Protocol):
+    """A partition that writes through the journal."""
+
+    @property
+    def log_end(self) -> Offset:
+        """The end of what was added so far."""
+        ...
+
+    @property
+    def flushed_end(self) -> Offset:
+        """The end of what needs the journal no more."""
+        ...
+
+    def journaled(self, outcome: Offset | StorageError) -> None:
+        """Everything before the offset is safe; or nothing is known any more."""
+        ...
+
+    def flush(self) -> None:
+        """Sync the partition's own files, in the background."""
+        ...
+
+
+class _Round(NamedTuple):
+    """What one sync makes safe."""
+
+    file: "_File"
+    position: int
+    data: bytearray
+    ends: dict[Journaled, Offset]
+
+
+class _File:
+    """One journal file, and how far the logs in it must be synced before it is used again."""
+
+    __slots__ = ("disk_file", "ends", "generation", "is_new", "position")
+
+    def __init__(self, disk_file: DiskFile) -> None:
+        self.disk_file = disk_file
+        self.generation = 0
+        self.position = 0
+        self.is_new = True
+        self.ends: dict[Journaled, Offset] = {}
+
+    @property
+    def is_done_with(self) -> bool:
+        return all(log.flushed_end >= end for log, end in self.ends.items())
+
+
+class Journal:
+    """Every method belongs to the loop's thread; one thread of its own writes and syncs."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        *,
+        post: Post,
+        defer: Defer,
+        fail: Callable[[str], None],
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
+        """``folder`` is empty: what an earlier life left in it was read back and removed."""
+        self._disk = disk
+        self._folder = folder
+        self._post, self._defer, self._fail = post, defer, fail
+        self._stopwatch = stopwatch
+        self._pending = bytearray()
+        self._ends: dict[Journaled, Offset] = {}
+        self._busy = False
+        self._ended_at = 0.0
+        self._broken: StorageError | None = None
+        self._generation = 0
+        self._count = 0
+        self._file: _File | None = None
+        self._full: list[_File] = []
+        self._free: list[_File] = []
+        self._to_flush: list[Journaled] = []
+        self._work: SimpleQueue[_Round | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def takes(self, nbytes: int) -> bool:
+        """Whether a batch is better written here than synced in its own file."""
+        return nbytes <= _ENTRY_BYTES_MAX and len(self._pending) < _ROUND_BYTES_MAX
+
+    def add(self, log: Journaled, topic_id: TopicId, partition: int, batch: memoryview) -> None:
+        """Make a batch safe that was just appended to ``log``; it is told when that is done.
+
+        HOT: once per small batch with ``durability=disk``.
+        """
+        if self._broken is not None:
+            log.journaled(self._broken)
+            return
+        # The generation is known when the round begins; until then a file has room for all.
+        if self._file is None or self._file.position + len(self._pending) > _FILE_BYTES:
+            self._next_file()
+        assert self._file is not None, "no file to write to"
+        tail = TAIL.pack(self._file.generation, topic_id.bytes, partition)
+        self._pending += HEADER.pack(len(batch), crc32c(batch, crc32c(tail)))
+        self._pending += tail
+        self._pending += batch
+        self._ends[log] = log.log_end
+        if not self._busy:
+            self._busy = True
+            recent = time.monotonic() - self._ended_at < _PAUSE_S
+            self._defer(_PAUSE_S if recent else 0.0, self._begin)
+
+    def close(self) -> None:
+        """End the thread; whoever still waits is told by then."""
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def tidy(self) -> None:
+        """Let logs of full files be synced, a few at a time, and free files; call now and then.
+
+        Syncing them all at once would stand in the way of the rounds that somebody waits for.
+        """
+        done = [file for file in self._full if file.is_done_with]
+        for file in done:
+            self._full.remove(file)
+            file.ends.clear()
+            self._free.append(file)
+        if not self._to_flush and self._full:
+            oldest = self._full[0]
+            self._to_flush = [log for log, end in oldest.ends.items() if log.flushed_end < end]
+        share = max(1, len(self._to_flush) // 4)
+        for log in self._to_flush[:share]:
+            log.flush()
+        del self._to_flush[:share]
+
+    def _next_file(self) -> None:
+        if self._pending:
+            # What is pending was given the present file's generation.
+            self._submit()
+        if self._file is not None:
+            self._full.append(self._file)
+            self.tidy()
+        if self._free:
+            file = self._free.pop(0)
+        else:
+            path = self._folder / f"{self._count}{SUFFIX}"
+            self._count += 1
+            file = _File(self._disk.open(path, create=True))
+        self._generation += 1
+        file.generation, file.position = self._generation, 0
+        self._file = file
+
+    def _begin(self) -> None:
+        if self._pending:
+            self._submit()
+        else:
+            self._busy = False
+
+    def _submit(self) -> None:
+        file = self._file
+        assert file is not None, "a round without a file"
+        data, self._pending = self._pending, bytearray()
+        ends, self._ends = self._ends, {}
+        file.ends.update(ends)
+        job = _Round(file, file.position, data, ends)
+        file.position += len(data)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._sync, name="journal", daemon=True)
+            self._thread.start()
+        self._work.put(job)
+
+    def _sync(self) -> None:
+        while (job := self._work.get()) is not None:
+            started = time.perf_counter()
+            outcome: StorageError | None = None
+            try:
+                job.file.disk_file.pwrite(job.data, job.position)
+                job.file.disk_file.datasync()
+                if job.file.is_new:
+                    job.file.is_new = False
+                    self._disk.sync_directory(self._folder)
+            except OSError as error:
+                outcome = StorageError(f"cannot write the journal in {self._folder}: {error}")
+            if self._stopwatch is not None:
+                self._stopwatch.observe(time.perf_counter() - started)
+            self._post(lambda job=job, outcome=outcome: self._ended(job, outcome))  # type: ignore[misc]
+
+    def _ended(self, job: _Round, error: StorageError | None) -> None:
+        self._busy = False
+        self._ended_at = time.monotonic()
+        if error is not None:
+            self._broken = error
+            self._fail(str(error))
+            for log in job.ends.keys() | self._ends.keys():
+                log.journaled(error)
+            return
+        if self._pending:
+            self._busy = True
+            self._defer(_PAUSE_S, self._begin)
+        for log, end in job.ends.items():
+            log.journaled(end)

@@ -1,0 +1,92 @@
+"""Brings what only the journal holds back into the logs, after a crash.
+
+Entries are taken in the order they were written, up to the first of each file that is not
+whole.  One that its log holds already is passed over, so replaying twice changes nothing.  When
+all is in the logs and synced, the journal is removed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from crc32c import crc32c
+
+from waystation.model.errors import CorruptBatchError
+from waystation.model.ids import TopicId
+from waystation.model.offsets import Millis
+from waystation.records.header import check
+from waystation.storage.disk import Disk
+from waystation.storage.journal import HEADER, SUFFIX, TAIL
+from waystation.storage.log import Log
+from waystation.telemetry.logs import get_logger
+
+_events = get_logger("storage")
+
+
+class Entry(NamedTuple):
+    """One batch of one partition."""
+
+    generation: int
+    topic_id: TopicId
+    partition: int
+    batch: memoryview
+
+
+def replay(disk: Disk, folder: Path, logs: Iterable[Log], now: Millis) -> int:
+    """Append what the logs lack, sync it, and empty the journal; how many batches."""
+    disk.make_directory(folder)
+    paths = [folder / entry.name for entry in disk.entries(folder) if entry.name.endswith(SUFFIX)]
+    by_partition = {(log.topic_id, log.name.partition): log for log in logs}
+    files = [entries for path in paths if (entries := list(entries_of(disk.read(path))))]
+    files.sort(key=lambda entries: entries[0].generation)
+    replayed = sum(_append(by_partition, entry, now) for entries in files for entry in entries)
+    if replayed:
+        _events.info("journal.replayed", batches=replayed)
+        for log in by_partition.values():
+            ticket = log.begin_flush()
+            if ticket is not None:
+                ticket.sync()
+                log.finish_flush(ticket)
+    for path in paths:
+        disk.unlink(path)
+    disk.sync_directory(folder)
+    return replayed
+
+
+def entries_of(data: bytes) -> Iterator[Entry]:
+    """The whole entries at the start of a file, all of one generation."""
+    view, at, generation = memoryview(data), 0, None
+    while at + HEADER.size + TAIL.size <= len(view):
+        nbytes, checksum = HEADER.unpack_from(view, at)
+        begin = at + HEADER.size
+        end = begin + TAIL.size + nbytes
+        if nbytes == 0 or end > len(view):
+            return
+        found, topic_id, partition = TAIL.unpack_from(view, begin)
+        batch = view[begin + TAIL.size : end]
+        whole = crc32c(batch, crc32c(view[begin : begin + TAIL.size])) == checksum
+        if not whole or found != (generation or found):
+            return
+        generation, at = found, end
+        yield Entry(found, TopicId(UUID(bytes=topic_id)), partition, batch)
+
+
+def _append(logs: Mapping[tuple[TopicId, int], Log], entry: Entry, now: Millis) -> bool:
+    log = logs.get((entry.topic_id, entry.partition))
+    if log is None:
+        return False
+    try:
+        header = check(entry.batch)
+    except CorruptBatchError as error:
+        _events.error("journal.damaged", partition=str(log.name), reason=str(error))
+        return False
+    if header.base_offset < log.log_end:
+        return False
+    if header.base_offset > log.log_end:
+        _events.error(
+            "journal.gap", partition=str(log.name), log_end=log.log_end, entry=header.base_offset
+        )
+        return False
+    log.append_as_replica(memoryview(bytearray(entry.batch)), now)
+    return True
