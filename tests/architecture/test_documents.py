@@ -84,3 +84,10 @@ def test_architecture_follows_a_produce_and_a_fetch_through_files_that_exist(hea
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
     for link in _LINK.findall(page.read_text()):
         assert (page.parent / link).exists(), link
+
+
+def test_everything_that_runs_is_written_in_python() -> None:
+    kinds = {path.suffix for path in (ROOT / "src" / "waystation").rglob("*") if path.is_file()}
+    built = {".pyc", ".so", ".c"}  # left by Python and, where there is a compiler, by Cython
+
+    assert kinds - built <= {".py", ".pxd", ".typed"}
