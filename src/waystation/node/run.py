@@ -5,7 +5,9 @@ says what is wrong and what to do about it.
 """
 
 import asyncio
+import contextlib
 import errno
+import resource
 import signal
 from collections.abc import Callable
 
@@ -21,6 +23,7 @@ Say = Callable[[str], None]
 
 def run(settings: NodeSettings, *, announce: Say, complain: Say, disk: Disk | None = None) -> int:
     """Run a node until SIGTERM or SIGINT; ``announce`` gets one line once it is ready."""
+    _allow_many_descriptors()
     try:
         return run_loop(_run(settings, announce, disk))
     except WaystationError as error:
@@ -28,6 +31,14 @@ def run(settings: NodeSettings, *, announce: Say, complain: Say, disk: Disk | No
     except OSError as error:
         complain(_explain(error, settings))
     return 1
+
+
+def _allow_many_descriptors() -> None:
+    """Shells give 1,024, which a thousand connections use up; the hard limit is the machine's."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _run(settings: NodeSettings, announce: Say, disk: Disk | None) -> int:
