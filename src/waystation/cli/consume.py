@@ -24,7 +24,7 @@ Example:
   waystation consume orders --timestamp 2026-01-31T09:30:00Z --count 100
 """
 
-_PATIENCE_MS = 3_000
+_PATIENCE_MS = 1_000
 _POLL_MS = 500
 _POLL_MESSAGES = 1_000
 

@@ -39,6 +39,7 @@ COMMANDS = {
 """Each is the attribute of that name in the module of that name, with its line in --help."""
 
 _INTERRUPTED, _READER_LEFT = 130, 141
+_COMPLETING = "_WAYSTATION_COMPLETE"
 
 
 class LazyGroup(click.Group):
@@ -89,8 +90,12 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 
 def _run(args: Sequence[str] | None) -> int:
+    if _COMPLETING in os.environ:
+        cli.main(prog_name="waystation")  # answers the shell and exits
     try:
-        code = cli.main(args, prog_name="waystation", standalone_mode=False)
+        # Not by cli.main(): it would print a line for Ctrl-C, and has its own idea of pipes.
+        with cli.make_context("waystation", list(sys.argv[1:] if args is None else args)) as ctx:
+            cli.invoke(ctx)
         sys.stdout.flush()
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
@@ -108,7 +113,7 @@ def _run(args: Sequence[str] | None) -> int:
             raise
         click.echo(f"waystation: {line}", err=True)
         return 1
-    return code if isinstance(code, int) else 0
+    return 0
 
 
 def _explained(error: Exception) -> str | None:

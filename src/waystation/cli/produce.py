@@ -157,7 +157,7 @@ class _Sending:
         advance: Callable[[int], None],
     ) -> None:
         """Send up to ``count`` lines, and wait until all of them are acknowledged."""
-        async for lines in chunks:
+        while (lines := await self._next(chunks)) is not None:
             wanted = lines if count is None else lines[: count - self.sent]
             for start in range(0, len(wanted), _TURN):
                 turn = wanted[start : start + _TURN]
@@ -171,6 +171,20 @@ class _Sending:
         while self._unanswered:
             await self._unanswered[-1]
             self._take_answers()
+
+    async def _next(self, chunks: AsyncIterator[list[bytes]]) -> list[bytes] | None:
+        """The next lines, ``None`` at the end; meanwhile answers are taken as they come."""
+        import asyncio
+
+        coming = asyncio.ensure_future(anext(chunks, None))
+        try:
+            while self._unanswered and not coming.done():
+                waiting = (coming, self._unanswered[0])
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                self._take_answers()
+            return await coming
+        finally:
+            coming.cancel()
 
     async def _send(self, line: bytes) -> None:
         from waystation.client.errors import MessageRefusedError
