@@ -7,8 +7,9 @@ are durable, and each is timed from the moment it was due (no coordinated omissi
   by one of N threads; while it waits or runs, further batches of the partition join the next.
 - ``journal``: a batch is appended to its partition's file and to one journal; one thread
   syncs the journal over and over, and everything before each sync is durable.
+- ``log``: the pool as it is built, ``Log`` and ``Flusher``, with offsets, indexes and all.
 
-Run: python benchmarks/storage/durability.py [--partitions 100] [--rate 12000] [--seconds 4]
+Run: python -m benchmarks.storage.durability [--partitions 100] [--rate 12000] [--seconds 4]
 """
 
 import argparse
@@ -20,7 +21,24 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from benchmarks.storage.append import EPOCH, NOW, batch_of
+
+from waystation.model.errors import StorageError
+from waystation.model.ids import NodeId, TopicId, TopicPartition
+from waystation.model.offsets import Offset
+from waystation.model.topics import TopicSettings
+from waystation.records.header import peek
+from waystation.storage.directory import DataDirectory
+from waystation.storage.disk import RealDisk
+from waystation.storage.flusher import Flusher
+from waystation.storage.log import Log
+from waystation.storage.settings import StorageSettings
 
 RECORD_BYTES = 1024
 
@@ -146,7 +164,51 @@ class Journal:
             self.synced.append(True)
 
 
-def offer(load: Load, to: Pool | Journal) -> None:
+class Logs:
+    """The real thing: a log per partition and a flusher, posting to this loop."""
+
+    def __init__(self, folder: str, load: Load, threads: int) -> None:
+        self.name = f"log, {threads} threads"
+        self.directory = DataDirectory(Path(folder), RealDisk(), StorageSettings(), NodeId(1))
+        self.logs = [
+            self.directory.create_log(TopicPartition("t", n), TopicId(UUID(int=1)), TopicSettings())
+            for n in range(load.partitions)
+        ]
+        self.batch = batch_of(RECORD_BYTES, load.records_per_batch)
+        self.header = peek(self.batch)
+        self.posted: deque[Callable[[], None]] = deque()
+        self.flusher = Flusher(threads, self.posted.append, self)
+        self.waiting: dict[Log, deque[tuple[int, float]]] = {log: deque() for log in self.logs}
+        self.load = load
+
+    def observe(self, _seconds: float) -> None:
+        self.load.syncs += 1
+
+    def append(self, partition: int, _batch: bytes, due: float) -> None:
+        log = self.logs[partition]
+        log.append(memoryview(self.batch), self.header, EPOCH, NOW)
+        self.waiting[log].append((log.log_end, due))
+        self.flusher.request(log, self._flushed)
+
+    def _flushed(self, log: Log, end: Offset | StorageError) -> None:
+        assert not isinstance(end, StorageError), end
+        now, waiting = time.perf_counter(), self.waiting[log]
+        while waiting and waiting[0][0] <= end:
+            self.load.waited_s.append(now - waiting.popleft()[1])
+
+    def collect(self) -> None:
+        while self.posted:
+            self.posted.popleft()()
+
+    def idle(self) -> bool:
+        return not any(self.waiting.values())
+
+    def close(self) -> None:
+        self.flusher.close()
+        self.directory.unlock()
+
+
+def offer(load: Load, to: Pool | Journal | Logs) -> None:
     """Append batches when they are due, to random partitions, until the time is over."""
     chance = random.Random(7)
     batch = chance.randbytes(RECORD_BYTES * load.records_per_batch)
@@ -172,13 +234,14 @@ def report(name: str, load: Load) -> None:
     at = {p: waits[min(len(waits) - 1, int(len(waits) * p))] * 1e3 for p in (0.5, 0.99, 0.999)}
     print(
         f"{name:24} p50 {at[0.5]:7.2f}  p99 {at[0.99]:7.2f}  p99.9 {at[0.999]:7.2f} ms   "
-        f"{load.syncs / load.elapsed_s:6.0f} syncs/s   {load.cpu_s / load.elapsed_s:5.1%} of a core",
+        f"{load.syncs / load.elapsed_s:6.0f} syncs/s   "
+        f"{load.cpu_s / load.elapsed_s:5.1%} of a core",
         flush=True,
     )
 
 
 def _create(folder: str, name: str, preallocate: bool) -> int:
-    file = os.open(os.path.join(folder, name), os.O_CREAT | os.O_WRONLY)
+    file = os.open(Path(folder) / name, os.O_CREAT | os.O_WRONLY)
     if preallocate:
         os.posix_fallocate(file, 0, 16 << 20)
     os.fsync(file)
@@ -193,12 +256,17 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=4.0)
     arguments.add_argument("--folder", default=None, help="on the disk to be measured")
     given = arguments.parse_args()
-    contenders = [(threads, False) for threads in (1, 2, 4, 8, 16)] + [(8, True), (0, False)]
     print(f"{given.partitions} partitions, {given.rate} records/s of {RECORD_BYTES} bytes")
-    for threads, preallocate in contenders:
+    contenders: list[Callable[[str, Load], Pool | Journal | Logs]] = [
+        *(partial(Pool, threads=threads, preallocate=False) for threads in (1, 2, 4, 8, 16)),
+        partial(Pool, threads=8, preallocate=True),
+        Journal,
+        *(partial(Logs, threads=threads) for threads in (4, 8)),
+    ]
+    for contender in contenders:
         folder = tempfile.mkdtemp(dir=given.folder)
         load = Load(given.partitions, given.rate, given.records_per_batch, given.seconds)
-        to = Pool(folder, load, threads, preallocate) if threads else Journal(folder, load)
+        to = contender(folder, load)
         offer(load, to)
         to.close()
         report(to.name, load)

@@ -121,6 +121,6 @@ class Flusher:
             job.done(log, error)
             return
         log.finish_flush(job.ticket)
-        if job.again:
+        if job.again and log.flushed_end < log.log_end:
             self.request(log, job.done)
         job.done(log, log.flushed_end)

@@ -12,6 +12,7 @@ A log belongs to the loop's thread; only tickets (``tickets.py``) are for others
 ``truncation.py``.
 """
 
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -37,6 +38,7 @@ __all__ = ["Appended", "FlushTicket", "Home", "Log", "LogSlice", "Opened"]
 
 _INT32_MAX = (1 << 31) - 1
 _WRITE_BACK_BYTES = 8 << 20
+_ENDS_MAX = 16
 _events = get_logger("storage")
 
 
@@ -109,6 +111,7 @@ class Log:
         "__weakref__",
         "_bases",
         "_cuts",
+        "_ends",
         "_epochs_changed",
         "_names_changed",
         "_reader",
@@ -171,6 +174,7 @@ class Log:
         self.checkpointed_bytes = 0
         self._bases = [one.base_offset for one in opened.segments]
         self._reader = Reader(self.segments, self._bases)
+        self._ends: deque[tuple[Offset, Segment, int]] = deque(maxlen=_ENDS_MAX)
         self._unsynced: list[Segment] = []
         self._snapshots_due: list[Snapshot] = []
         self._epochs_changed = opened.epochs_changed
@@ -258,7 +262,8 @@ class Log:
             segment.append(batch, nbytes, last, header.max_timestamp, settings.index_interval_bytes)
         except OSError as error:
             raise self._append_failed(error) from error
-        self.log_end = Offset(last + 1)
+        self.log_end = end = Offset(last + 1)
+        self._ends.append((end, segment, size_bytes))
         self.size_bytes += nbytes
         self.written_bytes += nbytes
         if self.dirty_since is None:
@@ -344,17 +349,25 @@ class Log:
         self._names_changed = False
         self.dirty_since = None
         self.flushed_bytes = self.written_bytes
-        return FlushTicket(self.directory.disk, folder, segments, self.log_end, self._cuts)
+        return FlushTicket(self, self.directory.disk, folder, segments, self._cuts)
 
     def finish_flush(self, ticket: FlushTicket) -> None:
         """The ticket's sync succeeded; it counts unless the log was cut meanwhile."""
         if ticket.cuts != self._cuts or self.directory.offline is not None:
             return
-        self.flushed_end = max(self.flushed_end, ticket.end)
-        self._reader.remember(ticket.end, ticket.segments[-1], ticket.end_position)
+        if ticket.end > self.flushed_end:
+            self.flushed_end = ticket.end
+            self._remember_end(ticket.end)
         for segment in ticket.segments:
             if segment is not self.active or ticket.end == self.log_end:
                 segment.log.pinned = False
+
+    def _remember_end(self, flushed_end: Offset) -> None:
+        """Readers stop at what is flushed: let them find where that is."""
+        for end, segment, position in reversed(self._ends):
+            if end == flushed_end:
+                self._reader.remember(end, segment, position)
+                return
 
     @property
     def needs_checkpoint(self) -> bool:
@@ -473,6 +486,7 @@ class Log:
             del self._bases[:count]
             self._unsynced = [one for one in self._unsynced if one in self.segments]
             self._reader.forget()
+            self._ends.clear()
 
     def replace_segments(self, segments: list[Segment], log_end: Offset) -> None:
         """The log was cut: it now consists of ``segments`` and ends at ``log_end``, synced."""
@@ -481,6 +495,7 @@ class Log:
         self._bases[:] = [one.base_offset for one in segments]
         self.active = segments[-1]
         self._reader.forget()
+        self._ends.clear()
         self._unsynced, self._snapshots_due = [], []
         self.log_end = self.flushed_end = log_end
         self.log_start = min(max(self.log_start, self._bases[0]), log_end)

@@ -7,7 +7,7 @@ ones are synced.
 
 import errno
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from waystation.model.offsets import Offset
 from waystation.storage import names
@@ -18,25 +18,40 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk that is full refuses, but has lost nothing: it may be tried again."""
 
 
-class FlushTicket:
-    """After ``sync`` everything before ``end`` survives a crash."""
+class Growing(Protocol):
+    """The log, as far as a flush looks at it from its thread."""
 
-    __slots__ = ("_disk", "_files", "_folder", "cuts", "end", "end_position", "segments")
+    log_end: Offset
+    active: Segment
+
+
+class FlushTicket:
+    """After ``sync`` everything before ``end`` survives a crash.
+
+    What is appended while the ticket waits for a thread is covered too.  That is most of the
+    group commit when there are more busy logs than threads.
+    """
+
+    __slots__ = ("_disk", "_files", "_folder", "_log", "cuts", "end", "segments")
 
     def __init__(
-        self, disk: Disk, folder: Path | None, segments: list[Segment], end: Offset, cuts: int
+        self, log: Growing, disk: Disk, folder: Path | None, segments: list[Segment], cuts: int
     ) -> None:
         """``folder`` is given if it has new names to be synced."""
+        self._log = log
         self._disk = disk
         self._folder = folder
         self._files = [segment.file() for segment in segments]
         self.segments = segments
-        self.end = end
-        self.end_position = segments[-1].size_bytes
+        self.end = log.log_end
         self.cuts = cuts
 
     def sync(self) -> None:
         """HOT: once per group commit; usually one file."""
+        # The end is read before the segment: as long as that is active, it holds all before it.
+        end = self._log.log_end
+        if self._log.active is self.segments[-1]:
+            self.end = end
         for file in self._files:
             file.datasync()
         if self._folder is not None:
