@@ -97,7 +97,7 @@ class Feed:
     def take(self, limit: int) -> list[Message]:
         """Up to ``limit`` messages; the position moves past them.
 
-        HOT: once per poll and partition (benchmarks/client/consumer.py).
+        HOT: once per poll and partition (benchmarks/client/producer.py).
         """
         decoded = self._decoded
         while not decoded and self._batches:
