@@ -12,7 +12,7 @@ WAYSTATION = Path(sys.executable).parent / "waystation"
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 ORDERS = "".join(
-    f"customer-{n % 3}:{{\"order\": {n}, \"amount\": {n * 7 % 100}}}\n" for n in range(1, 10)
+    f'customer-{n % 3}:{{"order": {n}, "amount": {n * 7 % 100}}}\n' for n in range(1, 10)
 )
 
 
@@ -28,7 +28,9 @@ class Tour:
     def run(self, *arguments: str, stdin: str = "") -> None:
         print(f"{DIM}$ waystation {' '.join(arguments)}{PLAIN}", flush=True)
         environment = {**os.environ, "WAYSTATION_BOOTSTRAP": self._broker.bootstrap}
-        subprocess.run([WAYSTATION, *arguments], input=stdin, text=True, env=environment, check=True)
+        subprocess.run(
+            [WAYSTATION, *arguments], input=stdin, text=True, env=environment, check=True
+        )
 
     def python(self, path: str) -> None:
         print(f"{DIM}$ python {path}{PLAIN}", flush=True)

@@ -55,7 +55,7 @@ def report(
         f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, "
         f"{took_s / 60:.0f} minutes.",
         "",
-        f"`make soak ARGS=\"{' '.join(command[command.index('no:cacheprovider') + 1 :])}\"`",
+        f'`make soak ARGS="{" ".join(command[command.index("no:cacheprovider") + 1 :])}"`',
         "",
         "## Figures",
         "",

@@ -75,9 +75,11 @@ class Broker:
         self._flusher = Flusher(settings.flush_threads, loop.call_soon_threadsafe)
         self._acting_on = ClusterImage()
         self._holdings = Holdings(
-            self.node, directories, self.replicas, self._flusher, self._settings_of
+            self.node, directories, self.replicas, self._flusher, self._settings_of, clock
         )
-        self._housekeeping = Housekeeping(self.replicas, directories, lambda: self.settings, clock)
+        self._housekeeping = Housekeeping(
+            self.replicas, directories, self._holdings, lambda: self.settings, clock
+        )
         self._tasks = Tasks()
 
     @property
@@ -106,6 +108,7 @@ class Broker:
     async def stop(self) -> None:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
         await self._tasks.aclose()
+        await self._holdings.close_journals()
         await asyncio.to_thread(self._flusher.close)
         for directory in self.directories:
             await asyncio.to_thread(

@@ -11,6 +11,7 @@ Disk work happens in a thread, so that making a thousand partitions does not sto
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from waystation.broker.replicas import Replicas
 from waystation.cluster.duties import Duties, Duty
@@ -18,8 +19,11 @@ from waystation.model.errors import StorageError
 from waystation.model.ids import NodeId, TopicPartition
 from waystation.model.topics import TopicSettings
 from waystation.partition.partition import Leadership, Partition
+from waystation.runtime.clock import Clock
 from waystation.storage.directory import DataDirectory
 from waystation.storage.flusher import Flusher
+from waystation.storage.journal import FOLDER, Journal
+from waystation.storage.journal_replay import replay
 from waystation.storage.log import Log
 from waystation.telemetry.logs import get_logger
 
@@ -36,13 +40,16 @@ class Holdings:
         replicas: Replicas,
         flusher: Flusher,
         settings_of: Callable[[str], TopicSettings],
+        clock: Clock,
     ) -> None:
         self._node = node
         self._directories = directories
         self._replicas = replicas
         self._flusher = flusher
         self._settings_of = settings_of
+        self._clock = clock
         self._found: dict[TopicPartition, Log] = {}
+        self._journals: dict[Path, Journal] = {}
         self._loop = asyncio.get_running_loop()
 
     async def open(self) -> None:
@@ -53,8 +60,37 @@ class Holdings:
                 for directory in self._directories
             )
         )
-        for logs in opened:
+        for directory, logs in zip(self._directories, opened, strict=True):
             self._found.update({log.name: log for log in logs})
+            await self._start_journal(directory, logs)
+
+    async def _start_journal(self, directory: DataDirectory, logs: list[Log]) -> None:
+        """Bring back what only the journal holds, and begin a new one."""
+        if directory.offline is not None:
+            return
+        folder = directory.path / FOLDER
+        try:
+            await asyncio.to_thread(replay, directory.disk, folder, logs, self._clock.now())
+        except OSError as error:
+            directory.fail(f"cannot read the journal in {folder}: {error}")
+            return
+        self._journals[directory.path] = Journal(
+            directory.disk,
+            folder,
+            post=self._loop.call_soon_threadsafe,
+            defer=self._loop.call_later,
+            fail=directory.fail,
+        )
+
+    def tidy_journals(self) -> None:
+        """Let journals free what they need no more."""
+        for journal in self._journals.values():
+            journal.tidy()
+
+    async def close_journals(self) -> None:
+        """End the journals' threads; their files are left to be replayed into nothing."""
+        for journal in self._journals.values():
+            await asyncio.to_thread(journal.close)
 
     def _settings_of_partition(self, name: TopicPartition) -> TopicSettings:
         return self._settings_of(name.topic)
@@ -114,6 +150,7 @@ class Holdings:
                 self._settings_of(duty.name.topic),
                 node=self._node,
                 flusher=self._flusher,
+                journal=self._journals.get(log.directory.path),
                 defer=self._loop.call_soon,
             )
             self._replicas.add(partition)
@@ -125,7 +162,7 @@ class Holdings:
         if partition is None:
             return
         self._replicas.remove(partition)
-        partition.follow_store(Leadership(None, duty.state.leader_epoch, ()))
+        partition.drop()
         await asyncio.to_thread(partition.log.directory.delete_log, partition.log)
 
     def _reconfigure(self, topic: str) -> None:

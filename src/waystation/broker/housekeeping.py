@@ -4,8 +4,10 @@ All of it is bounded work on the loop; syncs and checkpoint files go to threads.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 
+from waystation.broker.holdings import Holdings
 from waystation.broker.replicas import Replicas
 from waystation.broker.settings import BrokerSettings
 from waystation.model.errors import StorageError
@@ -29,13 +31,16 @@ class Housekeeping:
         self,
         replicas: Replicas,
         directories: Sequence[DataDirectory],
+        holdings: Holdings,
         settings: Callable[[], BrokerSettings],
         clock: Clock,
     ) -> None:
         self._replicas = replicas
         self._directories = directories
+        self._holdings = holdings
         self._settings = settings
         self._clock = clock
+        self._flushed_up_to = 0
 
     async def run(self) -> None:
         """Go on until cancelled."""
@@ -44,6 +49,8 @@ class Housekeeping:
             await asyncio.sleep(_TICK_S)
             settings, now_s = self._settings(), self._clock.monotonic()
             await self._each(self._tend)
+            self._holdings.tidy_journals()
+            self._flush_some(settings.log_flush_offset_checkpoint_interval_ms)
             if (now_s - checkpointed) * 1_000 >= settings.log_flush_offset_checkpoint_interval_ms:
                 checkpointed = now_s
                 await self.checkpoint()
@@ -53,13 +60,21 @@ class Housekeeping:
             await self._drop_retired()
 
     async def checkpoint(self) -> None:
-        """Sync what is not synced yet and write down how far every log is safe."""
-        for partition in self._replicas:
-            partition.flush()
+        """Write down how far every log is safe."""
         for directory in self._directories:
             if directory.offline is None:
                 marks = {one.name: one.high_watermark for one in self._replicas}
                 await asyncio.to_thread(directory.plan_checkpoint(marks))
+
+    def _flush_some(self, interval_ms: int) -> None:
+        """Sync logs in turn, each once per interval: all at once would stop those who wait."""
+        every = list(self._replicas)
+        share = math.ceil(len(every) * _TICK_S * 1_000 / interval_ms)
+        for partition in every[self._flushed_up_to : self._flushed_up_to + share]:
+            partition.flush()
+        self._flushed_up_to += share
+        if self._flushed_up_to >= len(every):
+            self._flushed_up_to = 0
 
     async def _each(self, look_after: Callable[[Partition], None]) -> None:
         for number, partition in enumerate(self._replicas):

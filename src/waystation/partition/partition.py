@@ -32,9 +32,11 @@ from waystation.partition.intake import Intake
 from waystation.partition.waiting import CommitWaiters, OnCommit, ReadWaiters
 from waystation.replication.leader import DISK, LeaderState
 from waystation.storage.flusher import Flusher
+from waystation.storage.journal import Journal
 from waystation.storage.log import Appended, Log, LogSlice
 
 ACKS_ALL = -1
+_EVERYTHING = Offset(1 << 63)
 
 
 class Leadership(NamedTuple):
@@ -49,7 +51,11 @@ class Partition:
     """A log that this node holds, and leads while ``leading`` is true."""
 
     __slots__ = (
+        "_dropped",
         "_flusher",
+        "_journal",
+        "_journal_from",
+        "_journaled_end",
         "_node",
         "_state",
         "commit_waiters",
@@ -72,6 +78,7 @@ class Partition:
         *,
         node: NodeId,
         flusher: Flusher,
+        journal: Journal | None = None,
         defer: Callable[[Callable[[], None]], object],
     ) -> None:
         self.name = name
@@ -85,6 +92,9 @@ class Partition:
         self.unflushed_records = 0
         self._node = node
         self._flusher = flusher
+        self._journal = journal
+        self._journal_from = self._journaled_end = log.flushed_end
+        self._dropped = False
         self._state: LeaderState | None = None
 
     # --- leadership ---------------------------------------------------------------------
@@ -120,12 +130,12 @@ class Partition:
             self.settings.min_insync_replicas,
             self.settings.durability,
             leader=self._node,
-            mark=self.log.flushed_end if alone else self.log.log_start,
+            mark=self.safe_end if alone else self.log.log_start,
             log_end=log_end,
         )
         self._moved()
-        if self.log.flushed_end < log_end:
-            self._flush()
+        if self.safe_end < log_end:
+            self.not_journaled()
 
     def _resign(self) -> None:
         self._state = None
@@ -170,7 +180,12 @@ class Partition:
         appended = self.log.append(batch, header, state.epoch, now)
         if not appended.duplicate:
             self.unflushed_records += header.records_count
-            self._appended(state)
+            if state.durability == DISK:
+                self._secure(batch, appended.base_offset)
+            else:
+                self._moved()
+                if self.unflushed_records >= self.settings.flush_messages:
+                    self._flush()
         return appended
 
     def when_committed(self, end: Offset, told: OnCommit) -> bool:
@@ -180,10 +195,57 @@ class Partition:
         self.commit_waiters.add(end, told)
         return False
 
-    def _appended(self, state: LeaderState) -> None:
-        self._moved()
-        if state.durability == DISK or self.unflushed_records >= self.settings.flush_messages:
-            self._flush()
+    # --- syncing ------------------------------------------------------------------------
+
+    @property
+    def log_end(self) -> Offset:
+        """The end of what was appended."""
+        return self.log.log_end
+
+    @property
+    def flushed_end(self) -> Offset:
+        """The end of what the log's own files have safe; a dropped log needs nothing more."""
+        return _EVERYTHING if self._dropped else self.log.flushed_end
+
+    @property
+    def safe_end(self) -> Offset:
+        """The end of what survives a crash, in the log's files or in the journal.
+
+        The journal counts only if it holds everything that the files may still lose.
+        """
+        flushed = self.log.flushed_end
+        if self._journal_from <= flushed < self._journaled_end:
+            return self._journaled_end
+        return flushed
+
+    def _secure(self, batch: memoryview, base: Offset) -> None:
+        """Let a batch survive a crash: through the journal if it is small, else in its file."""
+        journal, flushed = self._journal, self.log.flushed_end
+        if journal is not None and journal.takes(len(batch)):
+            if flushed >= base:
+                self._journal_from = base
+            if self._journal_from <= flushed:
+                journal.add(self, self.topic_id, self.name.partition, batch)
+                return
+        self.not_journaled()
+
+    def not_journaled(self) -> None:
+        """What was appended so far is not in the journal: sync the log's own files."""
+        self._journal_from = self.log.log_end
+        self._flush()
+
+    def journaled(self, outcome: Offset | StorageError) -> None:
+        """The journal has everything before an offset, or has failed."""
+        if isinstance(outcome, StorageError):
+            self.fail(outcome)
+        else:
+            self._journaled_end = outcome
+            self._moved()
+
+    def drop(self) -> None:
+        """The cluster wants this replica here no more."""
+        self._dropped = True
+        self.follow_store(Leadership(None, self.leadership.epoch, ()))
 
     def _flush(self) -> None:
         self.unflushed_records = 0
@@ -208,7 +270,7 @@ class Partition:
 
     def _moved(self) -> None:
         state = self._state
-        if state is not None and state.on_local(self.log.log_end, self.log.flushed_end):
+        if state is not None and state.on_local(self.log.log_end, self.safe_end):
             self._marked()
 
     def _marked(self) -> None:
@@ -243,7 +305,9 @@ class Partition:
         self.log.reconfigure(settings)
         if self._state is not None:
             self._state.reconfigure(settings.min_insync_replicas, settings.durability)
-            self._appended(self._state)
+            self._moved()
+            if self.safe_end < self.log.log_end:
+                self.not_journaled()
 
     def delete_records(self, before: Offset) -> Offset:
         """Move the log's start to ``before``; -1 means the high watermark.  Returns the start."""

@@ -13,10 +13,12 @@ one before is never taken for the present one.  Reading them back is in ``journa
 why there is a journal beside the pool of sync threads is in docs/decisions/0002-durability.md.
 """
 
+import errno
 import struct
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol
@@ -37,8 +39,13 @@ TAIL = struct.Struct(">Q16sI")
 _ENTRY_BYTES_MAX: Final = 32 << 10
 _ROUND_BYTES_MAX: Final = 512 << 10
 _FILE_BYTES: Final = 32 << 20
-# Rounds that follow each other closely wait this long, to take more along.
+# With more full files than this, freeing them comes before sparing the disk.
+_FULL_MAX: Final = 4
+# Rounds that follow each other closely wait a little, to take more along; longer where many
+# partitions are written to, since each of them then costs its readers a fetch per round.
 _PAUSE_S: Final = 0.001
+_LONG_PAUSE_S: Final = 0.003
+_MANY: Final = 16
 
 Defer = Callable[[float, Callable[[], None]], object]
 Post = Callable[[Callable[[], None]], object]
@@ -65,6 +72,10 @@ class Journaled(Protocol):
 
     def journaled(self, outcome: Offset | StorageError) -> None:
         """Everything before the offset is safe; or nothing is known any more."""
+        ...
+
+    def not_journaled(self) -> None:
+        """There was no room: what was added must be synced in the partition's own files."""
         ...
 
     def flush(self) -> None:
@@ -176,7 +187,7 @@ class Journal:
         if not self._to_flush and self._full:
             oldest = self._full[0]
             self._to_flush = [log for log, end in oldest.ends.items() if log.flushed_end < end]
-        share = max(1, len(self._to_flush) // 4)
+        share = len(self._to_flush) if len(self._full) > _FULL_MAX else len(self._to_flush) // 4 + 1
         for log in self._to_flush[:share]:
             log.flush()
         del self._to_flush[:share]
@@ -220,7 +231,7 @@ class Journal:
     def _sync(self) -> None:
         while (job := self._work.get()) is not None:
             started = time.perf_counter()
-            outcome: StorageError | None = None
+            outcome: OSError | None = None
             try:
                 job.file.disk_file.pwrite(job.data, job.position)
                 job.file.disk_file.datasync()
@@ -228,22 +239,39 @@ class Journal:
                     job.file.is_new = False
                     self._disk.sync_directory(self._folder)
             except OSError as error:
-                outcome = StorageError(f"cannot write the journal in {self._folder}: {error}")
+                outcome = error
             if self._stopwatch is not None:
                 self._stopwatch.observe(time.perf_counter() - started)
-            self._post(lambda job=job, outcome=outcome: self._ended(job, outcome))  # type: ignore[misc]
+            self._post(partial(self._ended, job, outcome))
 
-    def _ended(self, job: _Round, error: StorageError | None) -> None:
+    def _ended(self, job: _Round, error: OSError | None) -> None:
         self._busy = False
         self._ended_at = time.monotonic()
-        if error is not None:
-            self._broken = error
-            self._fail(str(error))
-            for log in job.ends.keys() | self._ends.keys():
-                log.journaled(error)
-            return
-        if self._pending:
-            self._busy = True
-            self._defer(_PAUSE_S, self._begin)
-        for log, end in job.ends.items():
-            log.journaled(end)
+        if error is None:
+            if self._pending:
+                self._busy = True
+                pause_s = _LONG_PAUSE_S if len(job.ends) >= _MANY else _PAUSE_S
+                self._defer(pause_s, self._begin)
+            for log, end in job.ends.items():
+                log.journaled(end)
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+            self._do_without(job)
+        else:
+            self._break(job, error)
+
+    def _do_without(self, job: _Round) -> None:
+        """No room: what is after a torn entry would not be read back, so leave the file."""
+        if job.file is self._file:
+            self._full.append(job.file)
+            self._file = None
+        waiting = [*job.ends, *self._ends]
+        self._pending.clear()
+        self._ends.clear()
+        for log in dict.fromkeys(waiting):
+            log.not_journaled()
+
+    def _break(self, job: _Round, error: OSError) -> None:
+        self._broken = StorageError(f"cannot write the journal in {self._folder}: {error}")
+        self._fail(str(self._broken))
+        for log in dict.fromkeys([*job.ends, *self._ends]):
+            log.journaled(self._broken)
