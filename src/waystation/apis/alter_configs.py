@@ -4,7 +4,8 @@ from functools import partial
 
 from waystation.apis.call import Call
 from waystation.apis.errors import told
-from waystation.apis.resources import BROKER, TOPIC, broker_named, unknown_kind
+from waystation.apis.repeated import repeated
+from waystation.apis.resources import BROKER, TOPIC, broker_named, check_values, unknown_kind
 from waystation.broker.broker import Broker
 from waystation.cluster.configs import replace_broker, replace_topic
 from waystation.messages.alter_configs import (
@@ -13,28 +14,38 @@ from waystation.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from waystation.model.errors import WaystationError
+from waystation.model.errors import InvalidRequestError, WaystationError
+from waystation.model.topics import check_topic_name
 
 
 async def answer(broker: Broker, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
     """The outcome for each resource."""
     request = call.message
+    twice = repeated((one.resource_type, one.resource_name) for one in request.resources)
     responses = [
-        await _replace(broker, one, validate_only=request.validate_only)
+        await _replace(broker, one, twice, validate_only=request.validate_only)
         for one in request.resources
     ]
     return AlterConfigsResponse(responses=responses)
 
 
 async def _replace(
-    broker: Broker, asked: AlterConfigsResource, *, validate_only: bool
+    broker: Broker,
+    asked: AlterConfigsResource,
+    twice: list[tuple[int, str]],
+    *,
+    validate_only: bool,
 ) -> AlterConfigsResourceResponse:
     response = AlterConfigsResourceResponse(
         resource_type=asked.resource_type, resource_name=asked.resource_name
     )
     options = {one.name: one.value for one in asked.configs}
     try:
+        if (asked.resource_type, asked.resource_name) in twice:
+            raise InvalidRequestError(f"{asked.resource_name!r} is named twice")
+        check_values(options)
         if asked.resource_type == TOPIC:
+            check_topic_name(asked.resource_name)
             decide = partial(replace_topic, name=asked.resource_name, options=options)
         elif asked.resource_type == BROKER:
             name = broker_named(asked.resource_name, broker.node)

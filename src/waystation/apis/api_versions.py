@@ -4,6 +4,8 @@ A version of this request that we do not speak is answered all the same, in vers
 error and the list: it is how a newer client learns to ask again in an older way.
 """
 
+import re
+
 from waystation.apis.call import Call
 from waystation.broker.broker import Broker
 from waystation.messages.api_versions import (
@@ -19,13 +21,17 @@ from waystation.wire.versions import ApiKey, Versions
 
 # Level of Kafka's metadata that clients may assume; 4.0 as Kafka numbers it.
 _METADATA_VERSION = 25
+_INTRODUCES_ITSELF_FROM = 3
+_LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def answer(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
     """The whole table, and the features that are switched on."""
-    software = call.message.client_software_name
-    if software:
-        call.connection.client_software = f"{software}/{call.message.client_software_version}"
+    if call.version >= _INTRODUCES_ITSELF_FROM:
+        software = (call.message.client_software_name, call.message.client_software_version)
+        if not all(map(_LEGAL_SOFTWARE.fullmatch, software)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        call.connection.client_software = "/".join(software)
     return ApiVersionsResponse(
         api_keys=_table(),
         finalized_features_epoch=0,

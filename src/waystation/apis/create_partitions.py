@@ -2,6 +2,7 @@
 
 from waystation.apis.call import Call
 from waystation.apis.errors import FINE, told
+from waystation.apis.repeated import repeated
 from waystation.broker.broker import Broker
 from waystation.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -9,17 +10,25 @@ from waystation.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from waystation.model.errors import WaystationError
+from waystation.model.errors import InvalidRequestError, WaystationError
 from waystation.model.ids import NodeId
 
 
 async def answer(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse:
     """The outcome for each topic."""
     request = call.message
-    results = [
-        await _add(broker, topic, validate_only=request.validate_only) for topic in request.topics
+    twice = repeated(topic.name for topic in request.topics)
+    results = [_refused(name) for name in twice] + [
+        await _add(broker, topic, validate_only=request.validate_only)
+        for topic in request.topics
+        if topic.name not in twice
     ]
     return CreatePartitionsResponse(results=results)
+
+
+def _refused(name: str) -> CreatePartitionsTopicResult:
+    code, message = told(InvalidRequestError(f"topic {name!r} is named twice"))
+    return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
 
 
 async def _add(

@@ -46,7 +46,7 @@ def _result(
 ) -> CreatableTopicResult:
     if isinstance(outcome, WaystationError):
         code, message = told(outcome)
-        return CreatableTopicResult(name=name, error_code=code, error_message=message)
+        return CreatableTopicResult(name=name, error_code=code, error_message=message, configs=[])
     return CreatableTopicResult(
         name=name,
         topic_id=outcome.id,

@@ -1,6 +1,7 @@
 """DeleteTopics: topics and all their records, by name or by id."""
 
 from waystation.apis.call import Call
+from waystation.apis.repeated import repeated
 from waystation.broker.broker import Broker
 from waystation.messages.delete_topics import (
     DeletableTopicResult,
@@ -11,11 +12,18 @@ from waystation.messages.delete_topics import (
 from waystation.model.errors import ErrorCode, InvalidRequestError, WaystationError
 from waystation.model.ids import NO_TOPIC_ID, TopicId
 
+_DISABLED_FROM_VERSION = 3
+
 
 class TopicDeletionDisabledError(WaystationError):
-    """``delete.topic.enable`` is off."""
+    """``delete.topic.enable`` is off; clients that do not know this code get an older one."""
 
     code = ErrorCode.TOPIC_DELETION_DISABLED
+
+    def __init__(self, version: int) -> None:
+        if version < _DISABLED_FROM_VERSION:
+            self.code = ErrorCode.INVALID_REQUEST
+        super().__init__("this broker has delete.topic.enable=false")
 
 
 async def answer(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
@@ -23,16 +31,27 @@ async def answer(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopic
     asked = call.message.topics or [
         DeleteTopicState(name=name) for name in call.message.topic_names
     ]
-    return DeleteTopicsResponse(responses=[await _delete(broker, one) for one in asked])
+    twice = repeated((one.name, one.topic_id) for one in asked)
+    once = {(one.name, one.topic_id): one for one in asked}
+    return DeleteTopicsResponse(
+        responses=[
+            await _delete(broker, one, call.version, twice=key in twice)
+            for key, one in once.items()
+        ]
+    )
 
 
-async def _delete(broker: Broker, asked: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(
+    broker: Broker, asked: DeleteTopicState, version: int, *, twice: bool
+) -> DeletableTopicResult:
     result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
     try:
         if not broker.settings.delete_topic_enable:
-            raise TopicDeletionDisabledError("this broker has delete.topic.enable=false")
-        if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
-            raise InvalidRequestError("a topic is named by its name or by its id, not by both")
+            raise TopicDeletionDisabledError(version)
+        if (asked.name is None) == (asked.topic_id == NO_TOPIC_ID):
+            raise InvalidRequestError("a topic is named by its name or by its id, by one of them")
+        if twice:
+            raise InvalidRequestError("the topic is named twice")
         topic = (
             broker.image.topic_by_id(TopicId(asked.topic_id))
             if asked.name is None

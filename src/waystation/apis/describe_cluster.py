@@ -5,6 +5,7 @@ from waystation.apis.metadata import CLUSTER_OPERATIONS
 from waystation.broker.broker import Broker
 from waystation.messages.describe_cluster import (
     BROKERS,
+    CONTROLLERS,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -16,11 +17,15 @@ from waystation.model.ids import NO_NODE
 def answer(broker: Broker, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
     """Every broker that is alive, and which of them decides."""
     request, image = call.message, broker.image
+    if request.endpoint_type == CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="controllers have no endpoints of their own: ask for brokers",
+        )
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="controllers have no endpoints of their own: ask for brokers",
-            endpoint_type=request.endpoint_type,
+            error_message=f"{request.endpoint_type} is no endpoint type",
         )
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id or "",

@@ -14,10 +14,13 @@ from waystation.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from waystation.model.errors import WaystationError
+from waystation.model.settings import Option
 from waystation.model.topics import check_topic_name
 
 # Kafka's numbers of value types.
 _TYPES = {bool: 1, str: 2, int: 5, float: 6, tuple: 7}
+_INT = 3
+_INT_MAX = (1 << 31) - 1
 
 
 def answer(broker: Broker, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
@@ -42,7 +45,7 @@ def _resource(
     result.configs = [
         _config(one, request, fixed=asked.resource_type == BROKER and not one.option.live)
         for one in explained
-        if keys is None or one.name in keys
+        if not keys or one.name in keys
     ]
     return result
 
@@ -55,12 +58,23 @@ def _explain(broker: Broker, asked: DescribeConfigsResource) -> list[Explained]:
     if asked.resource_type == BROKER:
         if broker_named(asked.resource_name, broker.node) == str(broker.node):
             return broker.configs.explain_broker()
-        return [
-            one
-            for one in broker.configs.explain_broker()
-            if any(given.source is Source.EVERY_BROKER for given in one.given)
-        ]
+        return [_of_all(one) for one in broker.configs.explain_broker() if _is_of_all(one)]
     raise unknown_kind(asked.resource_type)
+
+
+def _is_of_all(one: Explained) -> bool:
+    return any(given.source is Source.EVERY_BROKER for given in one.given)
+
+
+def _of_all(one: Explained) -> Explained:
+    """The option as all brokers have it, whatever this one was told besides."""
+    return one._replace(given=tuple(each for each in one.given if each.source is not Source.BROKER))
+
+
+def _type(option: Option) -> int:
+    if option.kind is int and option.at_most is not None and option.at_most <= _INT_MAX:
+        return _INT
+    return _TYPES[option.kind]
 
 
 def _config(
@@ -76,6 +90,6 @@ def _config(
             DescribeConfigsSynonym(name=given.name, value=given.value, source=given.source)
             for given in synonyms
         ],
-        config_type=_TYPES[one.option.kind],
+        config_type=_type(one.option),
         documentation=one.option.doc if request.include_documentation else None,
     )

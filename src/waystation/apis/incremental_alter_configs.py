@@ -4,7 +4,8 @@ from functools import partial
 
 from waystation.apis.call import Call
 from waystation.apis.errors import told
-from waystation.apis.resources import BROKER, TOPIC, broker_named, unknown_kind
+from waystation.apis.repeated import repeated
+from waystation.apis.resources import BROKER, TOPIC, broker_named, check_values, unknown_kind
 from waystation.broker.broker import Broker
 from waystation.cluster.configs import Alteration, Operation, alter_broker, alter_topic
 from waystation.messages.incremental_alter_configs import (
@@ -15,6 +16,7 @@ from waystation.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from waystation.model.errors import InvalidRequestError, WaystationError
+from waystation.model.topics import check_topic_name
 
 
 async def answer(
@@ -22,21 +24,33 @@ async def answer(
 ) -> IncrementalAlterConfigsResponse:
     """The outcome for each resource."""
     request = call.message
+    twice = repeated((one.resource_type, one.resource_name) for one in request.resources)
     responses = [
-        await _alter(broker, one, validate_only=request.validate_only) for one in request.resources
+        await _alter(broker, one, twice, validate_only=request.validate_only)
+        for one in request.resources
     ]
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def _alter(
-    broker: Broker, asked: AlterConfigsResource, *, validate_only: bool
+    broker: Broker,
+    asked: AlterConfigsResource,
+    twice: list[tuple[int, str]],
+    *,
+    validate_only: bool,
 ) -> AlterConfigsResourceResponse:
     response = AlterConfigsResourceResponse(
         resource_type=asked.resource_type, resource_name=asked.resource_name
     )
     try:
+        if (asked.resource_type, asked.resource_name) in twice:
+            raise InvalidRequestError(f"{asked.resource_name!r} is named twice")
         alterations = [_alteration(one) for one in asked.configs]
+        check_values(
+            {one.name: one.value for one in alterations if one.operation is not Operation.DELETE}
+        )
         if asked.resource_type == TOPIC:
+            check_topic_name(asked.resource_name)
             decide = partial(alter_topic, name=asked.resource_name, alterations=alterations)
         elif asked.resource_type == BROKER:
             decide = partial(

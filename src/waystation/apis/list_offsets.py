@@ -1,6 +1,7 @@
 """ListOffsets: the start, the end, the newest, or the first at or after a time."""
 
 from waystation.apis.call import Call
+from waystation.apis.repeated import repeated
 from waystation.broker.broker import Broker
 from waystation.messages.list_offsets import (
     EARLIEST,
@@ -13,31 +14,60 @@ from waystation.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from waystation.model.errors import InvalidRequestError, WaystationError
+from waystation.model.errors import (
+    InvalidRequestError,
+    UnsupportedVersionError,
+    WaystationError,
+)
 from waystation.model.ids import NO_LEADER_EPOCH
 from waystation.model.offsets import NO_OFFSET, NO_TIMESTAMP, Millis, Offset
 from waystation.partition.partition import Partition
+
+_SPECIAL_FROM_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_NEVER = 1 << 15
 
 
 def answer(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
     """An offset for each partition asked about."""
     topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[_partition(broker, topic.name, asked) for asked in topic.partitions],
-        )
+        ListOffsetsTopicResponse(name=topic.name, partitions=_partitions(broker, call, topic))
         for topic in call.message.topics
     ]
     return ListOffsetsResponse(topics=topics)
 
 
+def _partitions(
+    broker: Broker, call: Call[ListOffsetsRequest], topic: ListOffsetsTopic
+) -> list[ListOffsetsPartitionResponse]:
+    twice = repeated(one.partition_index for one in topic.partitions)
+    once = {one.partition_index: one for one in topic.partitions}
+    return [
+        _partition(broker, topic.name, one, call.version, twice=one.partition_index in twice)
+        for one in once.values()
+    ]
+
+
 def _partition(
-    broker: Broker, topic: str, asked: ListOffsetsPartition
+    broker: Broker, topic: str, asked: ListOffsetsPartition, version: int, *, twice: bool
 ) -> ListOffsetsPartitionResponse:
     told = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
+        if twice:
+            raise InvalidRequestError(f"partition {asked.partition_index} is named twice")
+        if asked.timestamp < 0 and version < _SPECIAL_FROM_VERSION.get(asked.timestamp, _NEVER):
+            raise UnsupportedVersionError(
+                f"{asked.timestamp} is neither a time nor a special offset in version {version}"
+            )
         partition = broker.replicas.get(topic, asked.partition_index)
         partition.check_epoch(asked.current_leader_epoch)
         told.offset, told.timestamp = _find(partition, asked.timestamp)
@@ -61,11 +91,9 @@ def _find(partition: Partition, timestamp: int) -> tuple[Offset, Millis]:
             return log.log_start, NO_TIMESTAMP
         case _ if timestamp == MAX_TIMESTAMP:
             found = log.max_timestamp()
-        case _ if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        case _:
             # Nothing is ever moved to remote storage.
             return NO_OFFSET, NO_TIMESTAMP
-        case _:
-            raise InvalidRequestError(f"{timestamp} is neither a time nor a special offset")
     if found is None or found[0] >= partition.high_watermark:
         return NO_OFFSET, NO_TIMESTAMP
     return found

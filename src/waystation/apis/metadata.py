@@ -14,8 +14,11 @@ from waystation.messages.metadata import (
     MetadataResponseTopic,
 )
 from waystation.model.errors import ErrorCode, WaystationError
-from waystation.model.ids import NO_NODE, NodeId, TopicId
+from waystation.model.ids import NO_NODE, NO_TOPIC_ID, NodeId, TopicId
 from waystation.model.topics import check_topic_name
+
+_IDS_FROM_VERSION = 12
+Refusals = dict[str, WaystationError]
 
 # Everything that may be done, as bits by Kafka's numbers of operations; nobody is restricted yet.
 # Topic: read, write, create, delete, alter, describe, describe and alter configs.
@@ -27,29 +30,55 @@ CLUSTER_OPERATIONS = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
 async def answer(broker: Broker, call: Call[MetadataRequest]) -> MetadataResponse:
     """The brokers, and the topics asked for."""
     request = call.message
-    asked = request.topics
-    if asked is None or (call.version == 0 and not asked):
+    refused: Refusals = {}
+    if request.topics is None or (call.version == 0 and not request.topics):
         asked = [MetadataRequestTopic(name=name) for name in broker.image.topics]
-    elif request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
-        await _create_missing(broker, asked)
-    return _response(broker, request, asked)
+    else:
+        asked = list({(one.name, one.topic_id): one for one in request.topics}.values())
+        if call.version < _IDS_FROM_VERSION and any(map(_by_id, asked)):
+            return _by_id_too_early(asked)
+        if request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
+            refused = await _create_missing(broker, asked)
+    return _response(broker, request, asked, refused)
 
 
-async def _create_missing(broker: Broker, asked: list[MetadataRequestTopic]) -> None:
+def _by_id(asked: MetadataRequestTopic) -> bool:
+    return asked.name is None or asked.topic_id != NO_TOPIC_ID
+
+
+def _by_id_too_early(asked: list[MetadataRequestTopic]) -> MetadataResponse:
+    """Versions 10 and 11 have a place for ids, but not the answers to them."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=one.name or "", topic_id=one.topic_id
+            )
+            for one in asked
+        ]
+    )
+
+
+async def _create_missing(broker: Broker, asked: list[MetadataRequestTopic]) -> Refusals:
+    """Make topics on first use; which of them could not be, and why."""
     missing = [one.name for one in asked if one.name and one.name not in broker.image.topics]
-    if missing:
-        await broker.topics.create([TopicSpec(name) for name in dict.fromkeys(missing)])
+    if not missing:
+        return {}
+    outcomes = await broker.topics.create([TopicSpec(name) for name in missing])
+    return {name: one for name, one in outcomes.items() if isinstance(one, WaystationError)}
 
 
 def _response(
-    broker: Broker, request: MetadataRequest, asked: list[MetadataRequestTopic]
+    broker: Broker,
+    request: MetadataRequest,
+    asked: list[MetadataRequestTopic],
+    refused: Refusals,
 ) -> MetadataResponse:
     image = broker.image
     response = MetadataResponse(
         brokers=[_broker(one) for one in image.brokers.values()],
         cluster_id=image.cluster_id,
         controller_id=NO_NODE if image.controller is None else image.controller.node,
-        topics=[_topic(image, one) for one in asked],
+        topics=[_topic(image, one, refused) for one in asked],
     )
     if request.include_topic_authorized_operations:
         for topic in response.topics:
@@ -63,12 +92,16 @@ def _broker(one: BrokerImage) -> MetadataResponseBroker:
     return MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack)
 
 
-def _topic(image: ClusterImage, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+def _topic(
+    image: ClusterImage, asked: MetadataRequestTopic, refused: Refusals
+) -> MetadataResponseTopic:
     try:
         if asked.name is None:
             return _described(image, image.topic_by_id(TopicId(asked.topic_id)))
         if asked.name not in image.topics:
             check_topic_name(asked.name)
+            if asked.name in refused:
+                raise refused[asked.name]
         return _described(image, image.topic(asked.name))
     except WaystationError as error:
         return MetadataResponseTopic(

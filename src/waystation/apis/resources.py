@@ -1,5 +1,7 @@
 """What options belong to, by Kafka's numbers: topics and brokers."""
 
+from collections.abc import Mapping
+
 from waystation.cluster.keys import EVERY_BROKER
 from waystation.model.errors import InvalidRequestError
 from waystation.model.ids import NodeId
@@ -18,6 +20,13 @@ def broker_named(name: str, node: NodeId) -> str:
     if name != str(node):
         raise InvalidRequestError(f"this is broker {node}: ask broker {name!r} itself")
     return name
+
+
+def check_values(options: Mapping[str, str | None]) -> None:
+    """Refuse options that are to be set to nothing: deleting one is said otherwise."""
+    missing = [name for name, value in options.items() if value is None]
+    if missing:
+        raise InvalidRequestError(f"no value for {', '.join(missing)}")
 
 
 def unknown_kind(resource_type: int) -> InvalidRequestError:

@@ -5,7 +5,8 @@ from waystation.wire.schema import array, boolean, field, int8, int16, int32, st
 from waystation.wire.versions import ApiKey
 
 BROKERS = 1
-"""The endpoint type of brokers; controllers, the other one, have no endpoints of their own here."""
+CONTROLLERS = 2
+"""Endpoint types; controllers have no endpoints of their own here."""
 NOT_ASKED = -(1 << 31)
 """Authorized operations that the client did not ask for."""
 
