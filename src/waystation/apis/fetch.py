@@ -19,7 +19,7 @@ from waystation.messages.fetch import (
     PartitionData,
 )
 from waystation.model.errors import NotLeaderError, WaystationError
-from waystation.model.ids import LeaderEpoch, TopicId
+from waystation.model.ids import TopicId
 from waystation.model.offsets import Offset
 
 _IDS_FROM_VERSION = 13
@@ -55,7 +55,7 @@ def answer(broker: Broker, call: Call[FetchRequest]) -> None:
 def _session(broker: Broker, call: Call[FetchRequest]) -> tuple[FetchSession | None, list[Wanted]]:
     """The session that this request opens, continues or does without, and what to read."""
     request, by_id = call.message, call.version >= _IDS_FROM_VERSION
-    changed = list(_wanted(request))
+    changed = _wanted(request)
     if call.version < _SESSIONS_FROM_VERSION or request.session_epoch == FINAL_EPOCH:
         broker.fetch_sessions.close(request.session_id)
         return None, changed
@@ -70,18 +70,20 @@ def _session(broker: Broker, call: Call[FetchRequest]) -> tuple[FetchSession | N
     return session, list(session.wanted.values())
 
 
-def _wanted(request: FetchRequest) -> Iterator[Wanted]:
-    for topic in request.topics:
-        for one in topic.partitions:
-            yield Wanted(
-                topic.topic,
-                one.partition,
-                Offset(one.fetch_offset),
-                one.partition_max_bytes,
-                topic_id=TopicId(topic.topic_id),
-                leader_epoch=LeaderEpoch(one.current_leader_epoch),
-                last_fetched_epoch=LeaderEpoch(one.last_fetched_epoch),
-            )
+def _wanted(request: FetchRequest) -> list[Wanted]:
+    return [
+        Wanted(
+            topic.topic,
+            one.partition,
+            Offset(one.fetch_offset),
+            one.partition_max_bytes,
+            TopicId(topic.topic_id),
+            one.current_leader_epoch,
+            one.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for one in topic.partitions
+    ]
 
 
 def _forgotten(request: FetchRequest) -> Iterator[tuple[str | TopicId, int]]:

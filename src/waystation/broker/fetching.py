@@ -12,7 +12,7 @@ costs nothing: partitions call it when their committed end moves.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from waystation.broker.replicas import Replicas
+from waystation.broker.replicas import Replicas, unknown_partition
 from waystation.model.errors import WaystationError
 from waystation.model.ids import NO_LEADER_EPOCH, NO_TOPIC_ID, LeaderEpoch, TopicId
 from waystation.model.offsets import NO_OFFSET, Offset
@@ -43,14 +43,18 @@ class Wanted:
         partition: int,
         offset: Offset,
         max_bytes: int,
-        *,
         topic_id: TopicId = NO_TOPIC_ID,
-        leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
-        last_fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        leader_epoch: int = NO_LEADER_EPOCH,
+        last_fetched_epoch: int = NO_LEADER_EPOCH,
     ) -> None:
-        self.topic, self.partition, self.topic_id = topic, partition, topic_id
-        self.offset, self.max_bytes = offset, max_bytes
-        self.leader_epoch, self.last_fetched_epoch = leader_epoch, last_fetched_epoch
+        """HOT: once per partition of every fetch without a session."""
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.topic_id = topic_id
+        self.leader_epoch = leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
         self.told_high_watermark = self.told_log_start = NO_OFFSET
 
     @property
@@ -101,11 +105,9 @@ class Fetch:
         "_done",
         "_ended",
         "_limits",
-        "_partitions",
-        "_replicas",
+        "_pairs",
         "_timer",
         "_waiting",
-        "_wanted",
     )
 
     def __init__(
@@ -115,29 +117,42 @@ class Fetch:
         limits: Limits,
         done: Callable[[list[Found]], None],
     ) -> None:
-        self._replicas = replicas
-        self._wanted = wanted
+        find = replicas.find
+        self._pairs = [(one, find(one.topic, one.partition, one.topic_id)) for one in wanted]
         self._limits = limits
         self._done = done
         self._ended = False
         self._timer: Timer | None = None
-        self._partitions: list[Partition] = []
         self._waiting: dict[Fetch, None] = {}
 
     def start(self, timers: Timers, waiting: dict["Fetch", None]) -> None:
         """Answer at once if that is possible, otherwise wait, listed in ``waiting``."""
-        found, enough = self._read()
-        if enough or self._limits.max_wait_ms <= 0:
-            self._end(found)
-            return
-        for one in self._wanted:
-            partition = self._replicas.find(one.topic, one.partition, one.topic_id)
+        if self._limits.max_wait_ms <= 0 or not self._nothing_new():
+            found, enough = self._read()
+            if enough or self._limits.max_wait_ms <= 0:
+                self._end(found)
+                return
+        for _, partition in self._pairs:
             if partition is not None:
-                self._partitions.append(partition)
                 partition.read_waiters.add(self._retry)
         self._waiting = waiting
         waiting[self] = None
         self._timer = timers.call_later(self._limits.max_wait_ms / 1_000, self.end_now)
+
+    def _nothing_new(self) -> bool:
+        """Whether every partition was read to its end; anything else needs a closer look.
+
+        HOT: once per partition of every fetch; a reader that keeps up finds nothing most times.
+        """
+        for one, partition in self._pairs:
+            if (
+                partition is None
+                or partition.mark != one.offset
+                or one.last_fetched_epoch >= 0
+                or one.leader_epoch not in (NO_LEADER_EPOCH, partition.leadership.epoch)
+            ):
+                return False
+        return bool(self._pairs)
 
     def _retry(self) -> None:
         if self._ended:
@@ -156,44 +171,55 @@ class Fetch:
         self._waiting.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
-        for partition in self._partitions:
-            partition.read_waiters.remove(self._retry)
+            for _, partition in self._pairs:
+                if partition is not None:
+                    partition.read_waiters.remove(self._retry)
         self._done(found)
 
     def _read(self) -> tuple[list[Found], bool]:
         """What every wanted partition has now, and whether that is enough to answer."""
-        left, total, urgent = self._limits.max_bytes, 0, not self._wanted
+        left, total, urgent = self._limits.max_bytes, 0, not self._pairs
         found = []
-        for one in self._wanted:
-            result = self._read_one(one, left, at_least_one=total == 0)
+        for one, partition in self._pairs:
+            if partition is not None and partition.mark == one.offset and not _is_wary(one):
+                found.append(Found(one, None, None, one.offset, partition.log.log_start))
+                continue
+            result = _read_one(one, partition, left, at_least_one=total == 0)
             found.append(result)
             total += result.nbytes
             left -= result.nbytes
             urgent = urgent or result.error is not None or result.diverging is not None
         return found, urgent or total >= self._limits.min_bytes
 
-    def _read_one(self, one: Wanted, left: int, *, at_least_one: bool) -> Found:
-        """HOT: once per partition of every fetch and of every wake-up."""
-        try:
-            partition = self._replicas.get(one.topic, one.partition, one.topic_id)
-            mark = partition.check_epoch(one.leader_epoch).high_watermark
-            log = partition.log
-            diverging = _divergence(partition, one)
-            if one.offset == mark or (left <= 0 and not at_least_one) or diverging:
-                log.check_online()
-                return Found(one, None, None, mark, log.log_start, diverging)
-            limit = min(one.max_bytes, left)
-            region = partition.read(one.offset, limit, at_least_one=at_least_one).region
-            return Found(one, None, region, mark, log.log_start)
-        except WaystationError as error:
-            return Found(one, error)
+
+def _is_wary(one: Wanted) -> bool:
+    """Whether the reader wants its idea of the leader checked, even where there is no news."""
+    return one.leader_epoch >= 0 or one.last_fetched_epoch >= 0
+
+
+def _read_one(one: Wanted, partition: Partition | None, left: int, *, at_least_one: bool) -> Found:
+    """HOT: once per partition of a fetch that has something to read."""
+    try:
+        if partition is None:
+            raise unknown_partition(one.topic, one.partition, one.topic_id)
+        mark = partition.check_epoch(one.leader_epoch).high_watermark
+        log = partition.log
+        diverging = _divergence(partition, one)
+        if one.offset == mark or (left <= 0 and not at_least_one) or diverging:
+            log.check_online()
+            return Found(one, None, None, mark, log.log_start, diverging)
+        limit = min(one.max_bytes, left)
+        region = partition.read(one.offset, limit, at_least_one=at_least_one).region
+        return Found(one, None, region, mark, log.log_start)
+    except WaystationError as error:
+        return Found(one, error)
 
 
 def _divergence(partition: Partition, one: Wanted) -> EpochEnd | None:
     """Where the reader's log parted from ours, if the epoch it read last says so."""
     if one.last_fetched_epoch < 0:
         return None
-    end = partition.log.epoch_end(one.last_fetched_epoch)
+    end = partition.log.epoch_end(LeaderEpoch(one.last_fetched_epoch))
     if end.epoch < 0 or end.epoch < one.last_fetched_epoch or end.end < one.offset:
         return EpochEnd(*end)
     return None

@@ -6,7 +6,7 @@ client with the old id is told so instead of being given the new topic's records
 
 from collections.abc import Iterator
 
-from waystation.model.errors import UnknownTopicError, UnknownTopicIdError
+from waystation.model.errors import UnknownTopicError, UnknownTopicIdError, WaystationError
 from waystation.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from waystation.partition.partition import Partition
 
@@ -53,9 +53,12 @@ class Replicas:
         """The partition, or the error that tells the client to look again."""
         found = self.find(topic, partition, topic_id)
         if found is None:
-            if topic:
-                raise UnknownTopicError(
-                    f"this node has no partition {TopicPartition(topic, partition)}"
-                )
-            raise UnknownTopicIdError(f"this node has no topic with id {topic_id}")
+            raise unknown_partition(topic, partition, topic_id)
         return found
+
+
+def unknown_partition(topic: str, partition: int, topic_id: TopicId) -> WaystationError:
+    """The error that tells a client to look again."""
+    if topic:
+        return UnknownTopicError(f"this node has no partition {TopicPartition(topic, partition)}")
+    return UnknownTopicIdError(f"this node has no topic with id {topic_id}")

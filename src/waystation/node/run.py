@@ -7,8 +7,10 @@ says what is wrong and what to do about it.
 import asyncio
 import contextlib
 import errno
+import gc
 import resource
 import signal
+import sys
 from collections.abc import Callable
 
 from waystation.model.errors import WaystationError
@@ -41,6 +43,19 @@ def _allow_many_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _tune_interpreter() -> None:
+    """Let the collector and the threads' turns fit a process that answers thousands a second.
+
+    Requests that wait for a sync outlive the youngest generation and made every collection
+    a costly one: 20 % of the CPU of a durable produce.  Threads that come back from a sync
+    need the interpreter at once, not after the default 5 ms.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+    sys.setswitchinterval(0.001)
+
+
 async def _run(settings: NodeSettings, announce: Say, disk: Disk | None) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -49,6 +64,7 @@ async def _run(settings: NodeSettings, announce: Say, disk: Disk | None) -> int:
     node = Node(settings, disk=disk)
     try:
         await node.start()
+        _tune_interpreter()
         announce(_ready_line(node))
         await stopping.wait()
     finally:

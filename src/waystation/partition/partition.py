@@ -26,7 +26,7 @@ from waystation.model.errors import (
     WaystationError,
 )
 from waystation.model.ids import NO_LEADER_EPOCH, LeaderEpoch, NodeId, TopicId, TopicPartition
-from waystation.model.offsets import Millis, Offset
+from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.partition.intake import Intake
 from waystation.partition.waiting import CommitWaiters, OnCommit, ReadWaiters
@@ -62,6 +62,7 @@ class Partition:
         "intake",
         "leadership",
         "log",
+        "mark",
         "name",
         "read_waiters",
         "settings",
@@ -90,6 +91,8 @@ class Partition:
         self.commit_waiters = CommitWaiters()
         self.read_waiters = ReadWaiters(defer)
         self.unflushed_records = 0
+        # The high watermark while leading, -1 otherwise: one look tells a reader of news.
+        self.mark = NO_OFFSET
         self._node = node
         self._flusher = flusher
         self._journal = journal
@@ -133,12 +136,14 @@ class Partition:
             mark=self.safe_end if alone else self.log.log_start,
             log_end=log_end,
         )
+        self.mark = self._state.high_watermark
         self._moved()
         if self.safe_end < log_end:
             self.not_journaled()
 
     def _resign(self) -> None:
         self._state = None
+        self.mark = NO_OFFSET
         self.commit_waiters.fail(self._not_leader())
         self.read_waiters.changed()
 
@@ -274,11 +279,13 @@ class Partition:
             self._marked()
 
     def _marked(self) -> None:
-        self.commit_waiters.release(self.high_watermark)
+        self.mark = self.high_watermark
+        self.commit_waiters.release(self.mark)
         self.read_waiters.changed()
 
     def fail(self, error: WaystationError) -> None:
         """The log's directory is gone: answer everyone who waits."""
+        self.mark = NO_OFFSET
         self.commit_waiters.fail(error)
         self.read_waiters.changed()
 
