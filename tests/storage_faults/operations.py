@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from waystation.model.errors import OutOfOrderSequenceError, WaystationError
+from waystation.model.errors import OutOfOrderSequenceError, StorageError, WaystationError
 from waystation.model.ids import (
     LeaderEpoch,
     NodeId,
@@ -64,8 +64,17 @@ class Producer:
 class Trial:
     """One log on one disk, for as many lives as the seed has crashes."""
 
-    def __init__(self, seed: int, disk: Disk, path: Path, crash: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        disk: Disk,
+        path: Path,
+        crash: Callable[[], Disk],
+        fail_next_sync: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``crash`` returns the disk of the next life."""
         self.seed = seed
+        self.fail_next_sync = fail_next_sync
         self.chance = chance = random.Random(seed)
         self.disk, self.path, self._crash = disk, path, crash
         self.now = 1_000_000
@@ -102,6 +111,8 @@ class Trial:
         actions, weights = zip(*_WEIGHTS, strict=True)
         self.now += self.chance.randrange(200)
         self.chance.choices(actions, weights)[0](self)
+        if self.directory.offline is not None:
+            self.crash()
 
     def append(self) -> None:
         builder = BatchBuilder()
@@ -155,11 +166,12 @@ class Trial:
 
     def checkpoint(self) -> None:
         write = self.directory.plan_checkpoint({NAME: self.log.flushed_end})
-        start = self.log.log_start
+        start = min(self.log.log_start, self.log.flushed_end)
         if self.chance.random() < 0.2:
             self.append_idempotent()
         write()
-        self.start_written = max(self.start_written, start)
+        if self.directory.offline is None:
+            self.start_written = max(self.start_written, start)
 
     def roll(self) -> None:
         self.log.maybe_roll(Millis(self.now))
@@ -173,7 +185,7 @@ class Trial:
         self._drop_retired()
 
     def delete_records(self) -> None:
-        target = self.chance.randint(self.log.log_start, self.flushed_end)
+        target = self.chance.randint(self.log.log_start, self.log.log_end)
         self.log.advance_log_start(Offset(target))
         self.start = max(self.start, self.log.log_start)
         self._drop_retired()
@@ -182,21 +194,53 @@ class Trial:
         if self.chance.random() < 0.2:
             return
         start = self.log.log_start
-        self.directory.plan_log_starts()()
-        self.start_written = max(self.start_written, start)
+        write = self.directory.plan_log_starts()
         if self.chance.random() < 0.2:
+            self.append()
+        write()
+        if self.directory.offline is None:
+            self.start_written = max(self.start_written, start)
+        if self.directory.offline is not None or self.chance.random() < 0.2:
             return
         self.directory.drop_retired(self.log, Millis(self.now))
         self.directory.purge(Millis(self.now))
 
     def crash(self) -> None:
         """Lose power and come back."""
-        self._crash()
+        self.disk = self._crash()
         self._reopen()
+
+    def fail_a_sync(self) -> None:
+        """The disk loses pages: nothing is promised any more, and only a restart helps."""
+        self.fail_next_sync()
+        self.append()
+        ticket = self.log.begin_flush()
+        if ticket is not None:
+            try:
+                ticket.sync()
+            except OSError as error:
+                self.log.fail(StorageError(str(error)))
+                self._must_refuse()
+                return
+            self.log.finish_flush(ticket)
+        self._see_flushed()
+
+    def truncate(self) -> None:
+        """A follower finds that its leader does not have its tail."""
+        ends = [b.end for b in self.batches if self.log.log_start <= b.end < self.log.log_end]
+        if not ends:
+            return
+        target = self.chance.choice(ends[-4:])
+        self.log.truncate_to(Offset(target))
+        assert self.log.log_end == target
+        self._forget_past(target)
+        self.flushed_end = target
 
     def restart_cleanly(self) -> None:
         self.directory.close({})
         self.directory.unlock()
+        if self.directory.offline is not None:
+            return
         self.flushed_end, self.start_written = self.log.log_end, self.log.log_start
         self._reopen()
 
@@ -222,18 +266,22 @@ class Trial:
         assert log.flushed_end == log.log_end
         ends = [self.batches[0].base if self.batches else 0, *(b.end for b in self.batches)]
         assert log.log_end in ends, f"ends at {log.log_end}, in the middle of a batch"
-        self.batches = [b for b in self.batches if b.end <= log.log_end]
+        self._forget_past(log.log_end)
         self.start = self.start_written = log.log_start
         self.flushed_end = log.log_end
         for producer in self.producers:
-            sent = self._of_producer(producer.id)
-            producer.next_sequence = sent[-1].sequence + len(sent[-1].timestamps) if sent else 0
-            for batch in sent[-REMEMBERED:]:
+            for batch in self._of_producer(producer.id)[-REMEMBERED:]:
                 if batch.base >= log.log_start:
                     self._must_recognise(batch)
         self._check_content()
         self._check_epochs()
         self.check_reads(6)
+
+    def _forget_past(self, log_end: int) -> None:
+        self.batches = [b for b in self.batches if b.end <= log_end]
+        for producer in self.producers:
+            sent = self._of_producer(producer.id)
+            producer.next_sequence = sent[-1].sequence + len(sent[-1].timestamps) if sent else 0
 
     def check_reads(self, count: int) -> None:
         """Promise 5."""
@@ -301,6 +349,22 @@ class Trial:
         told = self._to_log(bytearray(batch.content))
         assert told == (batch.base, batch.end - 1, True), f"{batch.base} repeated: {told}"
         assert self.log.log_end == before
+
+    def _must_refuse(self) -> None:
+        for refused in (
+            self.append_refused,
+            lambda: self.log.read(self.log.log_start, 1, Offset(1)),
+        ):
+            try:
+                refused()
+            except StorageError:
+                continue
+            raise AssertionError("an offline directory serves")
+
+    def append_refused(self) -> None:
+        builder = BatchBuilder()
+        builder.append(None, b"x", timestamp=Millis(self.now))
+        self._to_log(bytearray(builder.build()))
 
     # --- details ------------------------------------------------------------------------
 
@@ -379,6 +443,8 @@ _WEIGHTS: tuple[tuple[Callable[[Trial], None], int], ...] = (
     (Trial.new_leader, 1),
     (Trial.retire, 4),
     (Trial.delete_records, 2),
+    (Trial.fail_a_sync, 1),
+    (Trial.truncate, 1),
     (Trial.read, 6),
     (Trial.crash, 5),
     (Trial.restart_cleanly, 2),

@@ -21,8 +21,13 @@ def test_what_was_flushed_survives_every_crash(first: int) -> None:
 def run(seed: int) -> None:
     """One trial; a failure names its seed."""
     disk = SimulatedDisk(seed)
+
+    def crash() -> SimulatedDisk:
+        disk.crash()
+        return disk
+
     try:
-        Trial(seed, disk, Path("/data"), disk.crash).run(STEPS)
+        Trial(seed, disk, Path("/data"), crash, disk.fail_sync).run(STEPS)
     except Exception as error:
         error.add_note(f"seed {seed}")
         raise

@@ -198,13 +198,24 @@ class DataDirectory:
 
         The work that is returned may be done by any thread.
         """
-        begun = [] if self.offline is not None else self._begin_checkpoints(self._worth_it())
+        begun = self._begin_checkpoints(self._worth_it())
         watermarks = {name: at for name, at in marks.items() if name in self.logs}
         return lambda: self._checkpoint(begun, watermarks)
 
     def plan_log_starts(self) -> Work:
-        """Write down where logs begin, after records were deleted."""
-        return lambda: self._write([(LOG_STARTS, self._starts)])
+        """Write down where logs begin, after records were deleted.
+
+        A log must reach its start on disk before the start is written: otherwise a crash
+        leaves a log that ends before it begins, and what followed has no place to go.
+        """
+        ahead = [log for log in list(self.logs.values()) if log.log_start > log.flushed_end]
+        begun = self._begin_checkpoints(ahead)
+        return lambda: self._write_starts(begun)
+
+    def _write_starts(self, begun: list[tuple[Log, CheckpointTicket]]) -> None:
+        for log, ticket in begun:
+            self._carry_out(log, ticket)
+        self._write([(LOG_STARTS, self._starts)])
 
     def lower_recovery_point(self, log: Log) -> None:
         """Write down that recovery must look at more of ``log`` than before."""
@@ -260,7 +271,7 @@ class DataDirectory:
         A checkpoint takes five syncs.  With a thousand busy partitions a small tail each is
         verified faster than that.
         """
-        dirty = [log for log in self.logs.values() if log.needs_checkpoint]
+        dirty = [log for log in list(self.logs.values()) if log.needs_checkpoint]
         least_bytes = self._recovery_bytes_max // max(len(dirty), 1)
         chosen = []
         for log in dirty:
@@ -272,6 +283,8 @@ class DataDirectory:
         return chosen
 
     def _begin_checkpoints(self, logs: list[Log]) -> list[tuple[Log, CheckpointTicket]]:
+        if self.offline is not None:
+            return []
         begun = [(log, log.begin_checkpoint()) for log in logs]
         return [(log, ticket) for log, ticket in begun if ticket is not None]
 
@@ -310,7 +323,11 @@ class DataDirectory:
 
     def _starts(self) -> dict[TopicPartition, Offset]:
         logs = list(self.logs.items())
-        return {name: log.log_start for name, log in logs if log.log_start > 0}
+        return {
+            name: min(log.log_start, max(log.flushed_end, log.recovery_point))
+            for name, log in logs
+            if log.log_start > 0
+        }
 
     def _write(
         self, wanted: list[tuple[str, Callable[[], Mapping[TopicPartition, Offset]]]]

@@ -178,7 +178,8 @@ class Log:
         self._unsynced: list[Segment] = []
         self._snapshots_due: list[Snapshot] = []
         self._epochs_changed = opened.epochs_changed
-        self._names_changed = False
+        # The process before may have been killed between making a file and syncing its name.
+        self._names_changed = True
         self._cuts = 0
         self._written_back = self.active.size_bytes
         self._roll_jitter_ms = roll_jitter_ms
@@ -337,14 +338,16 @@ class Log:
     @property
     def is_dirty(self) -> bool:
         """Whether a crash could take something."""
-        return self.flushed_end < self.log_end or self._names_changed
+        return self.flushed_end < self.log_end
 
     def begin_flush(self) -> FlushTicket | None:
         """What a thread must sync so that everything appended so far is safe."""
-        if self.flushed_end >= self.log_end and not self._names_changed:
+        if self.flushed_end >= self.log_end:
             return None
         folder = self.path if self._names_changed else None
-        segments = [*self._unsynced, self.active]
+        # Retired ones too: until the new start is written down the log begins with them.
+        unsynced = [one for one in self._unsynced if one.next_offset > self.recovery_point]
+        segments = [*unsynced, self.active]
         self._unsynced = []
         self._names_changed = False
         self.dirty_since = None
@@ -378,7 +381,8 @@ class Log:
         """What a thread must do so that recovery begins at the present end of the log."""
         if not self.needs_checkpoint:
             return None
-        unchecked = [one for one in self.segments if one.next_offset > self.recovery_point]
+        everything = (*self.retired, *self.segments)
+        unchecked = [one for one in everything if one.next_offset > self.recovery_point]
         try:
             for segment in unchecked:
                 segment.save_indexes()
@@ -484,7 +488,6 @@ class Log:
             self.retired += self.segments[:count]
             del self.segments[:count]
             del self._bases[:count]
-            self._unsynced = [one for one in self._unsynced if one in self.segments]
             self._reader.forget()
             self._ends.clear()
 

@@ -161,6 +161,7 @@ class Segment:
         self.rewind(next_offset)
         self.file().truncate(position)
         self.size_bytes, self.next_offset = position, next_offset
+        self._max_timestamp = _NOT_LOOKED_UP if position else NO_TIMESTAMP
         self._bytes_since_entry = position - self.offset_index.up_to(position)
 
     def rewind(self, offset: Offset) -> int:

@@ -19,18 +19,20 @@ def truncate_to(log: Log, offset: Offset) -> None:
     log.check_online()
     if offset >= log.log_end:
         return
-    if offset <= log.segments[0].base_offset:
+    if offset < log.segments[0].base_offset:
         start_at(log, offset)
         return
     _stop_vouching(log, offset)
-    kept = [one for one in log.segments if one.base_offset < offset]
+    kept = [one for one in log.segments if one.base_offset < offset] or log.segments[:1]
     for segment in reversed(log.segments[len(kept) :]):
         _remove(log, segment)
     last = kept[-1]
     step = last.find(offset)
     if step is not None:
         last.cut(step.position, step.header.base_offset)
-    last.file().datasync()
+    for segment in kept:
+        if segment is last or segment.next_offset > log.flushed_end:
+            segment.file().datasync()
     log.directory.disk.sync_directory(log.path)
     log.epochs.truncate_to(last.next_offset)
     log.replace_segments(kept, last.next_offset)
@@ -70,12 +72,12 @@ def _remove(log: Log, segment: Segment) -> None:
 
 def _producers(log: Log) -> ProducerStates:
     """From the newest snapshot that is left, and the batches behind it."""
-    since, states = log.segments[0].base_offset, ProducerStates()
+    since, states = Offset(0), ProducerStates()
     for offset in sorted(log.snapshots, reverse=True):
         content = log.directory.disk.read(log.snapshot_path(offset))
         since, states = offset, ProducerStates(decode_snapshot(content))
         break
-    for segment in log.segments:
+    for segment in (*log.retired, *log.segments):
         if segment.next_offset <= since:
             continue
         start = segment.offset_index.before(since - segment.base_offset)
