@@ -30,6 +30,7 @@ from waystation.model.errors import (
 )
 from waystation.model.ids import TopicId
 from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
+from waystation.partition.intake import RejectedRecordsError
 from waystation.partition.partition import ACKS_ALL
 from waystation.records.compression import Codec
 from waystation.records.header import peek
@@ -108,8 +109,9 @@ class _Write:
             raise InvalidRequiredAcksError(f"acks is {self._acks}, must be 0, 1 or -1 (all)")
         partition = self._broker.replicas.get(topic.name, data.index, TopicId(topic.topic_id))
         batch = data.records
-        if batch is None:
+        if not batch:
             raise InvalidRecordError(f"no records for {partition.name}")
+        told.log_start_offset = partition.log.log_start
         if self._call.version < _ZSTD_FROM_VERSION and peek(batch).codec == Codec.ZSTD:
             raise UnsupportedCompressionError("zstd needs a client that speaks Produce v7")
         self._broker.check_writable(partition.name.topic)
@@ -118,7 +120,6 @@ class _Write:
         told.log_append_time_ms = (
             appended.append_time if partition.intake.stamps_time else NO_TIMESTAMP
         )
-        told.log_start_offset = partition.log.log_start
         if self._acks == ACKS_ALL:
             end = Offset(appended.last_offset + 1)
             self._appends += 1
@@ -172,6 +173,11 @@ def _blame(told: PartitionProduceResponse, error: WaystationError) -> None:
     told.error_code, told.error_message = error.code, str(error)
     told.base_offset = -1
     told.log_append_time_ms = NO_TIMESTAMP
+    if isinstance(error, RejectedRecordsError):
+        told.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
+            for index, reason in error.rejected
+        ]
     if isinstance(error, NotLeaderError):
         told.current_leader = LeaderIdAndEpoch(
             leader_id=-1 if error.leader is None else error.leader, leader_epoch=error.epoch

@@ -100,13 +100,13 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionNotFoundError(f"there is no fetch session {session_id}")
-        if session.by_id != by_id:
-            raise FetchSessionTopicIdError(
-                f"fetch session {session_id} {'uses' if session.by_id else 'has no'} topic ids"
-            )
         if session.epoch != epoch:
             raise InvalidFetchSessionEpochError(
                 f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}"
+            )
+        if session.by_id != by_id:
+            raise FetchSessionTopicIdError(
+                f"fetch session {session_id} {'uses' if session.by_id else 'has no'} topic ids"
             )
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         session.used_at = now_s

@@ -1,21 +1,39 @@
 """What a produced batch must be before it may enter a log.
 
-The checks run in the order of their cost: size, header and checksum, timestamps, the records'
-own structure.  A batch that passes is returned as it is to be stored: as it came, unless the
-topic wants the broker's timestamps or another compression.
+The checks run in the order of their cost: size, header and checksum, the records' own
+structure, timestamps.  A batch that passes is returned as it is to be stored: as it came, unless
+the topic wants the broker's timestamps or another compression.
+
+A checksum proves that a batch is as its sender made it, not that consumers can read it: one
+batch whose records contradict its header would stop every consumer at its offset for good.  So
+the records are walked through too.  For 64 KB that takes 7 us with records of 100 bytes, 2 us
+with 1 KB, under lz4 20 and 12 us (benchmarks/partition/intake.py).  Without the
+compiled codec it would take a hundred times that, and is left out: such a node trusts its
+producers to write what they say.
 
 Sequences of idempotent producers are checked by the log, which knows their past.
 """
 
 from waystation.model.errors import (
+    CorruptBatchError,
+    ErrorCode,
+    InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
+    WaystationError,
 )
-from waystation.model.offsets import Millis
+from waystation.model.offsets import NO_TIMESTAMP, Millis
 from waystation.model.topics import TopicSettings
-from waystation.records.batch import recompress
+from waystation.records.batch import check_contents, recompress, records_of
+from waystation.records.codec import COMPILED
 from waystation.records.compression import Codec
-from waystation.records.header import BatchHeader, check_produced, peek, stamp_append_time
+from waystation.records.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_produced,
+    peek,
+    stamp_append_time,
+)
 
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -24,6 +42,22 @@ _CODECS = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+_ANY_AGE_MS = (1 << 63) - 1
+
+
+class RejectedRecordsError(InvalidTimestampError):
+    """Some records of a batch have timestamps too far from the broker's clock."""
+
+    def __init__(self, rejected: list[tuple[int, str]]) -> None:
+        """``rejected`` are places in the batch, each with what is wrong there."""
+        self.rejected = rejected
+        super().__init__(f"{len(rejected)} records were refused, first: {rejected[0][1]}")
+
+
+class NoTransactionError(WaystationError):
+    """A batch of a transaction that nobody began."""
+
+    code = ErrorCode.INVALID_TXN_STATE
 
 
 class Intake:
@@ -41,31 +75,51 @@ class Intake:
     def admit(self, batch: memoryview, now: Millis) -> tuple[memoryview, BatchHeader]:
         """The batch to store and its header, or an error that says what is wrong with it.
 
-        HOT: once per batch.
+        HOT: once per batch (benchmarks/partition/intake.py).
         """
-        if len(batch) > self._max_bytes:
-            raise MessageTooLargeError(len(batch), self._max_bytes)
+        nbytes = len(batch)
+        if nbytes > self._max_bytes:
+            raise MessageTooLargeError(nbytes, self._max_bytes)
+        if nbytes < HEADER_BYTES:
+            raise InvalidRecordError(f"{nbytes} bytes are no record batch")
         header = check_produced(batch)
+        if header.base_offset:
+            raise InvalidRecordError(f"a produced batch begins at 0, not at {header.base_offset}")
+        if header.is_transactional:
+            raise NoTransactionError(f"producer {header.producer_id} has no transaction here")
+        if COMPILED:
+            _check_contents(batch, header)
         if self._codec is not None and header.codec != self._codec:
-            batch = memoryview(bytearray(recompress(batch, self._codec)))
-            header = peek(batch)
+            batch, header = self._recompressed(batch)
         if self.stamps_time:
             stamp_append_time(batch, 0, now)
             header = peek(batch)
-        else:
-            self._check_timestamps(header, now)
+        elif header.max_timestamp - now > self._after_max_ms or self._before_max_ms < _ANY_AGE_MS:
+            self._check_timestamps(batch, now)
         return batch, header
 
-    def _check_timestamps(self, header: BatchHeader, now: Millis) -> None:
-        ahead_ms = header.max_timestamp - now
-        if ahead_ms > self._after_max_ms:
-            raise InvalidTimestampError(
-                f"timestamp {header.max_timestamp} lies {ahead_ms} ms after the broker's clock; "
-                f"message.timestamp.after.max.ms is {self._after_max_ms}"
-            )
-        behind_ms = now - header.base_timestamp
-        if header.base_timestamp >= 0 and behind_ms > self._before_max_ms:
-            raise InvalidTimestampError(
-                f"timestamp {header.base_timestamp} lies {behind_ms} ms before the broker's "
-                f"clock; message.timestamp.before.max.ms is {self._before_max_ms}"
-            )
+    def _recompressed(self, batch: memoryview) -> tuple[memoryview, BatchHeader]:
+        assert self._codec is not None, "recompressed as the producer did"
+        anew = memoryview(bytearray(recompress(batch, self._codec)))
+        if len(anew) > self._max_bytes:
+            raise MessageTooLargeError(len(anew), self._max_bytes, "the batch, stored as it must,")
+        return anew, peek(anew)
+
+    def _check_timestamps(self, batch: memoryview, now: Millis) -> None:
+        """Look at each record: a client is told which of them to leave out."""
+        earliest, latest = now - self._before_max_ms, now + self._after_max_ms
+        rejected = [
+            (index, f"timestamp {record.timestamp} is outside [{earliest}, {latest}]")
+            for index, record in enumerate(records_of(batch))
+            if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
+        ]
+        if rejected:
+            raise RejectedRecordsError(rejected)
+
+
+def _check_contents(batch: memoryview, header: BatchHeader) -> None:
+    """Corrupt would tell the client to send the same bytes again; these never get better."""
+    try:
+        check_contents(batch, header)
+    except CorruptBatchError as lie:
+        raise InvalidRecordError(str(lie)) from lie
