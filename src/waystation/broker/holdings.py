@@ -25,6 +25,7 @@ from waystation.storage.flusher import Flusher
 from waystation.storage.journal import FOLDER, Journal
 from waystation.storage.journal_replay import replay
 from waystation.storage.log import Log
+from waystation.storage.worker import Worker
 from waystation.telemetry.logs import get_logger
 
 events = get_logger("broker")
@@ -50,6 +51,7 @@ class Holdings:
         self._clock = clock
         self._found: dict[TopicPartition, Log] = {}
         self._journals: dict[Path, Journal] = {}
+        self._workers: list[Worker] = []
         self._loop = asyncio.get_running_loop()
 
     async def open(self) -> None:
@@ -77,6 +79,7 @@ class Holdings:
         self._journals[directory.path] = Journal(
             directory.disk,
             folder,
+            submit=self._journal_worker(directory).submit,
             post=self._loop.call_soon_threadsafe,
             defer=self._loop.call_later,
             fail=directory.fail,
@@ -89,8 +92,13 @@ class Holdings:
 
     async def close_journals(self) -> None:
         """End the journals' threads; their files are left to be replayed into nothing."""
-        for journal in self._journals.values():
-            await asyncio.to_thread(journal.close)
+        for worker in self._workers:
+            await asyncio.to_thread(worker.close)
+
+    def _journal_worker(self, directory: DataDirectory) -> Worker:
+        worker = Worker(f"journal-{directory.path.name}")
+        self._workers.append(worker)
+        return worker
 
     def _settings_of_partition(self, name: TopicPartition) -> TopicSettings:
         return self._settings_of(name.topic)

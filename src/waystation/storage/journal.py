@@ -15,12 +15,10 @@ why there is a journal beside the pool of sync threads is in docs/decisions/0002
 
 import errno
 import struct
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
@@ -49,6 +47,7 @@ _MANY: Final = 16
 
 Defer = Callable[[float, Callable[[], None]], object]
 Post = Callable[[Callable[[], None]], object]
+Submit = Callable[[Callable[[], None]], object]
 
 
 class Stopwatch(Protocol):
@@ -110,22 +109,27 @@ class _File:
 
 
 class Journal:
-    """Every method belongs to the loop's thread; one thread of its own writes and syncs."""
+    """Every method but ``_write`` belongs to the loop's thread."""
 
     def __init__(
         self,
         disk: Disk,
         folder: Path,
         *,
+        submit: Submit,
         post: Post,
         defer: Defer,
         fail: Callable[[str], None],
         stopwatch: Stopwatch | None = None,
     ) -> None:
-        """``folder`` is empty: what an earlier life left in it was read back and removed."""
+        """``folder`` is empty: what an earlier life left in it was read back and removed.
+
+        ``submit`` runs work off the loop, in order; ``post`` brings its outcome back.
+        """
         self._disk = disk
         self._folder = folder
-        self._post, self._defer, self._fail = post, defer, fail
+        self._submit, self._post = submit, post
+        self._defer, self._fail = defer, fail
         self._stopwatch = stopwatch
         self._pending = bytearray()
         self._ends: dict[Journaled, Offset] = {}
@@ -138,8 +142,6 @@ class Journal:
         self._full: list[_File] = []
         self._free: list[_File] = []
         self._to_flush: list[Journaled] = []
-        self._work: SimpleQueue[_Round | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
 
     def takes(self, nbytes: int) -> bool:
         """Whether a batch is better written here than synced in its own file."""
@@ -167,13 +169,6 @@ class Journal:
             recent = time.monotonic() - self._ended_at < _PAUSE_S
             self._defer(_PAUSE_S if recent else 0.0, self._begin)
 
-    def close(self) -> None:
-        """End the thread; whoever still waits is told by then."""
-        if self._thread is not None:
-            self._work.put(None)
-            self._thread.join()
-            self._thread = None
-
     def tidy(self) -> None:
         """Let logs of full files be synced, a few at a time, and free files; call now and then.
 
@@ -195,7 +190,7 @@ class Journal:
     def _next_file(self) -> None:
         if self._pending:
             # What is pending was given the present file's generation.
-            self._submit()
+            self._begin_round()
         if self._file is not None:
             self._full.append(self._file)
             self.tidy()
@@ -211,11 +206,11 @@ class Journal:
 
     def _begin(self) -> None:
         if self._pending:
-            self._submit()
+            self._begin_round()
         else:
             self._busy = False
 
-    def _submit(self) -> None:
+    def _begin_round(self) -> None:
         file = self._file
         assert file is not None, "a round without a file"
         data, self._pending = self._pending, bytearray()
@@ -223,26 +218,23 @@ class Journal:
         file.ends.update(ends)
         job = _Round(file, file.position, data, ends)
         file.position += len(data)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._sync, name="journal", daemon=True)
-            self._thread.start()
-        self._work.put(job)
+        self._submit(partial(self._write, job))
 
-    def _sync(self) -> None:
-        while (job := self._work.get()) is not None:
-            started = time.perf_counter()
-            outcome: OSError | None = None
-            try:
-                job.file.disk_file.pwrite(job.data, job.position)
-                job.file.disk_file.datasync()
-                if job.file.is_new:
-                    job.file.is_new = False
-                    self._disk.sync_directory(self._folder)
-            except OSError as error:
-                outcome = error
-            if self._stopwatch is not None:
-                self._stopwatch.observe(time.perf_counter() - started)
-            self._post(partial(self._ended, job, outcome))
+    def _write(self, job: _Round) -> None:
+        """Runs off the loop."""
+        started = time.perf_counter()
+        outcome: OSError | None = None
+        try:
+            job.file.disk_file.pwrite(job.data, job.position)
+            job.file.disk_file.datasync()
+            if job.file.is_new:
+                job.file.is_new = False
+                self._disk.sync_directory(self._folder)
+        except OSError as error:
+            outcome = error
+        if self._stopwatch is not None:
+            self._stopwatch.observe(time.perf_counter() - started)
+        self._post(partial(self._ended, job, outcome))
 
     def _ended(self, job: _Round, error: OSError | None) -> None:
         self._busy = False

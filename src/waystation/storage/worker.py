@@ -1,0 +1,34 @@
+"""A thread that does one thing after the other."""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+
+class Worker:
+    """Runs what it is given, in order; the thread begins with the first."""
+
+    __slots__ = ("_name", "_thread", "_work")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Run ``work`` after everything given before it."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._work.put(work)
+
+    def close(self) -> None:
+        """Wait until all is done, and end."""
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
