@@ -42,14 +42,16 @@ def answer(broker: Broker, call: Call[FetchRequest]) -> None:
         elif session is not None:
             session.news(found)
         session_id = NO_SESSION if session is None else session.id
-        call.reply(FetchResponse(session_id=session_id, responses=_topics(told, call.version)))
+        topics = _topics(told, committed_only=bool(request.isolation_level))
+        call.reply(FetchResponse(session_id=session_id, responses=topics))
 
     limits = Limits(
         request.min_bytes,
         min(request.max_bytes, broker.settings.fetch_max_bytes),
         request.max_wait_ms,
     )
-    Fetch(broker.replicas, wanted, limits, done).start(broker.timers, broker.waiting_fetches)
+    fetch = Fetch(broker.replicas, wanted, limits, done)
+    fetch.start(broker.timers, broker.long_polls.of(call.connection))
 
 
 def _session(broker: Broker, call: Call[FetchRequest]) -> tuple[FetchSession | None, list[Wanted]]:
@@ -67,6 +69,9 @@ def _session(broker: Broker, call: Call[FetchRequest]) -> tuple[FetchSession | N
         request.session_id, request.session_epoch, now_s, by_id=by_id
     )
     session.update(changed, _forgotten(request))
+    if not session.wanted:
+        broker.fetch_sessions.close(session.id)
+        return None, []
     return session, list(session.wanted.values())
 
 
@@ -92,7 +97,7 @@ def _forgotten(request: FetchRequest) -> Iterator[tuple[str | TopicId, int]]:
             yield (topic.topic or TopicId(topic.topic_id), partition)
 
 
-def _topics(found: list[Found], version: int) -> list[FetchableTopicResponse]:
+def _topics(found: list[Found], *, committed_only: bool) -> list[FetchableTopicResponse]:
     """Group what was found by topic; the order within a response is the order of reading."""
     topics: dict[str | TopicId, FetchableTopicResponse] = {}
     for one in found:
@@ -102,7 +107,10 @@ def _topics(found: list[Found], version: int) -> list[FetchableTopicResponse]:
             topic = topics[key] = FetchableTopicResponse(
                 topic=one.wanted.topic, topic_id=one.wanted.topic_id
             )
-        topic.partitions.append(_partition(one))
+        told = _partition(one)
+        if committed_only:
+            told.aborted_transactions = []
+        topic.partitions.append(told)
     return list(topics.values())
 
 

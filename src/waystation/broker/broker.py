@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from waystation.broker.configs import Configs
 from waystation.broker.fetch_sessions import FetchSessions
-from waystation.broker.fetching import Fetch
 from waystation.broker.holdings import Holdings
 from waystation.broker.housekeeping import Housekeeping
+from waystation.broker.long_polls import LongPolls
 from waystation.broker.membership import Membership
 from waystation.broker.producer_ids import ProducerIds
 from waystation.broker.replicas import Replicas
@@ -59,7 +59,7 @@ class Broker:
         self.directories = directories
         self.timers = Timers(clock)
         self.replicas = Replicas()
-        self.waiting_fetches: dict[Fetch, None] = {}
+        self.long_polls = LongPolls()
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots, _new_session_id
         )
@@ -102,8 +102,7 @@ class Broker:
 
     def answer_waiting(self) -> None:
         """End every long poll now, with what there is."""
-        for fetch in list(self.waiting_fetches):
-            fetch.end_now()
+        self.long_polls.answer_all()
 
     async def stop(self) -> None:
         """Sync and close every log, leave the cluster; the next start scans nothing."""

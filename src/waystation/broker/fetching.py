@@ -12,8 +12,8 @@ costs nothing: partitions call it when their committed end moves.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from waystation.broker.replicas import Replicas, unknown_partition
-from waystation.model.errors import WaystationError
+from waystation.broker.replicas import Replicas
+from waystation.model.errors import OffsetOutOfRangeError, WaystationError
 from waystation.model.ids import NO_LEADER_EPOCH, NO_TOPIC_ID, LeaderEpoch, TopicId
 from waystation.model.offsets import NO_OFFSET, Offset
 from waystation.partition.partition import Partition
@@ -106,6 +106,7 @@ class Fetch:
         "_ended",
         "_limits",
         "_pairs",
+        "_replicas",
         "_timer",
         "_waiting",
     )
@@ -117,6 +118,7 @@ class Fetch:
         limits: Limits,
         done: Callable[[list[Found]], None],
     ) -> None:
+        self._replicas = replicas
         find = replicas.find
         self._pairs = [(one, find(one.topic, one.partition, one.topic_id)) for one in wanted]
         self._limits = limits
@@ -166,7 +168,16 @@ class Fetch:
         if not self._ended:
             self._end(self._read()[0])
 
+    def cancel(self) -> None:
+        """End without an answer: nobody is there to read it."""
+        if not self._ended:
+            self._stop_waiting()
+
     def _end(self, found: list[Found]) -> None:
+        self._stop_waiting()
+        self._done(found)
+
+    def _stop_waiting(self) -> None:
         self._ended = True
         self._waiting.pop(self, None)
         if self._timer is not None:
@@ -174,7 +185,6 @@ class Fetch:
             for _, partition in self._pairs:
                 if partition is not None:
                     partition.read_waiters.remove(self._retry)
-        self._done(found)
 
     def _read(self) -> tuple[list[Found], bool]:
         """What every wanted partition has now, and whether that is enough to answer."""
@@ -184,7 +194,11 @@ class Fetch:
             if partition is not None and partition.mark == one.offset and not _is_wary(one):
                 found.append(Found(one, None, None, one.offset, partition.log.log_start))
                 continue
-            result = _read_one(one, partition, left, at_least_one=total == 0)
+            if partition is None:
+                unknown = self._replicas.unknown(one.topic, one.partition, one.topic_id)
+                result = Found(one, unknown)
+            else:
+                result = _read_one(one, partition, left, at_least_one=total == 0)
             found.append(result)
             total += result.nbytes
             left -= result.nbytes
@@ -197,11 +211,9 @@ def _is_wary(one: Wanted) -> bool:
     return one.leader_epoch >= 0 or one.last_fetched_epoch >= 0
 
 
-def _read_one(one: Wanted, partition: Partition | None, left: int, *, at_least_one: bool) -> Found:
+def _read_one(one: Wanted, partition: Partition, left: int, *, at_least_one: bool) -> Found:
     """HOT: once per partition of a fetch that has something to read."""
     try:
-        if partition is None:
-            raise unknown_partition(one.topic, one.partition, one.topic_id)
         mark = partition.check_epoch(one.leader_epoch).high_watermark
         log = partition.log
         diverging = _divergence(partition, one)
@@ -220,6 +232,9 @@ def _divergence(partition: Partition, one: Wanted) -> EpochEnd | None:
     if one.last_fetched_epoch < 0:
         return None
     end = partition.log.epoch_end(LeaderEpoch(one.last_fetched_epoch))
-    if end.epoch < 0 or end.epoch < one.last_fetched_epoch or end.end < one.offset:
+    if end.epoch < 0:
+        # Nothing to go back to: the reader has to begin anew.
+        raise OffsetOutOfRangeError(one.offset, partition.log.log_start, partition.log.log_end)
+    if end.epoch < one.last_fetched_epoch or end.end < one.offset:
         return EpochEnd(*end)
     return None

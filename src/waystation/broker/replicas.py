@@ -4,6 +4,7 @@ A topic id names one life of a topic: after a delete and a new creation under th
 client with the old id is told so instead of being given the new topic's records.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from waystation.model.errors import UnknownTopicError, UnknownTopicIdError, WaystationError
@@ -14,11 +15,12 @@ from waystation.partition.partition import Partition
 class Replicas:
     """A registry; what a partition does is its own business."""
 
-    __slots__ = ("_by_id", "_by_name")
+    __slots__ = ("_by_id", "_by_name", "_of_id")
 
     def __init__(self) -> None:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
+        self._of_id: Counter[TopicId] = Counter()
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._by_name.values()))
@@ -34,11 +36,15 @@ class Replicas:
         """Hold ``partition`` from now on."""
         self._by_name[partition.name] = partition
         self._by_id[(partition.topic_id, partition.name.partition)] = partition
+        self._of_id[partition.topic_id] += 1
 
     def remove(self, partition: Partition) -> None:
         """Hold it no longer."""
         del self._by_name[partition.name]
         del self._by_id[(partition.topic_id, partition.name.partition)]
+        self._of_id[partition.topic_id] -= 1
+        if not self._of_id[partition.topic_id]:
+            del self._of_id[partition.topic_id]
 
     def find(self, topic: str, partition: int, topic_id: TopicId = NO_TOPIC_ID) -> Partition | None:
         """The partition, if this broker holds it; the id counts where no name is given.
@@ -53,12 +59,14 @@ class Replicas:
         """The partition, or the error that tells the client to look again."""
         found = self.find(topic, partition, topic_id)
         if found is None:
-            raise unknown_partition(topic, partition, topic_id)
+            raise self.unknown(topic, partition, topic_id)
         return found
 
-
-def unknown_partition(topic: str, partition: int, topic_id: TopicId) -> WaystationError:
-    """The error that tells a client to look again."""
-    if topic:
-        return UnknownTopicError(f"this node has no partition {TopicPartition(topic, partition)}")
-    return UnknownTopicIdError(f"this node has no topic with id {topic_id}")
+    def unknown(self, topic: str, partition: int, topic_id: TopicId) -> WaystationError:
+        """The error that tells a client to look again."""
+        if topic:
+            name = TopicPartition(topic, partition)
+            return UnknownTopicError(f"this node has no partition {name}")
+        if self._of_id[topic_id]:
+            return UnknownTopicError(f"this node has no partition {partition} of {topic_id}")
+        return UnknownTopicIdError(f"this node has no topic with id {topic_id}")

@@ -311,7 +311,8 @@ class Partition:
         self.intake = Intake(settings)
         self.log.reconfigure(settings)
         if self._state is not None:
-            self._state.reconfigure(settings.min_insync_replicas, settings.durability)
+            if self._state.reconfigure(settings.min_insync_replicas, settings.durability):
+                self._marked()
             self._moved()
             if self.safe_end < self.log.log_end:
                 self.not_journaled()
