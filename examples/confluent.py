@@ -21,8 +21,11 @@ def main() -> None:
         producer.produce(TOPIC, f"order {number}".encode(), key=f"customer-{number % 3}".encode())
     producer.flush()
 
-    # Partitions are assigned by hand here; a group would do it by itself.
-    consumer = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": "not-used"})
+    # Partitions are assigned by hand and offsets are not committed: groups are yet to come,
+    # and this client insists on a name for one.
+    consumer = Consumer(
+        {"bootstrap.servers": BOOTSTRAP, "group.id": "not-used", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
     read = 0
     while read < 10:

@@ -287,3 +287,13 @@ async def test_a_closed_consumer_says_so() -> None:
         pass
     with pytest.raises(ClosedError):
         await consumer.poll()
+
+
+async def test_closing_ends_a_wait_for_messages() -> None:
+    async with consumer_of(LogBroker()) as consumer:
+        waiting = asyncio.ensure_future(anext(consumer))
+        await asyncio.sleep(0)
+        await consumer.close()
+
+        with pytest.raises(ClosedError):
+            await waiting

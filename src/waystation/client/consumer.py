@@ -100,6 +100,7 @@ class Consumer:
         if fetcher is not None:
             self._router.on_change.remove(self._find_new_partitions)
             await fetcher.close()
+            fetcher.arrived.set()  # whoever waits for messages learns that none will come
         await self._tasks.aclose()
         await self._router.close()
 

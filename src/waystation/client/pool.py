@@ -48,7 +48,7 @@ class Pool:
         if task is None:
             task = asyncio.create_task(self._open(address), name=f"client-connect {address}")
             self._opening[address] = task
-            task.add_done_callback(lambda _: self._opening.pop(address, None))
+            task.add_done_callback(lambda done: self._opened(address, done))
         try:
             return await asyncio.shield(task)
         except OSError as error:
@@ -77,6 +77,11 @@ class Pool:
         await asyncio.gather(*tasks, return_exceptions=True)
         for connection in self._connections.values():
             connection.close()
+
+    def _opened(self, address: Address, task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # seen, even if whoever asked has given up meanwhile
 
     async def _open(self, address: Address) -> Connection:
         self._failures[address] = self._failures.get(address, 0) + 1
