@@ -135,3 +135,16 @@ async def test_the_image_is_refreshed_when_it_is_old() -> None:
 
     assert len(broker.requests(ApiKey.METADATA)) >= 2
     await router.close()
+
+
+async def test_a_start_that_failed_can_be_tried_again() -> None:
+    broker = ScriptedBroker()
+    broker.refuses = {1}
+    router = router_to(broker)
+    with pytest.raises(BrokerUnreachableError):
+        await router.start()
+    broker.refuses = set()
+    await router.start()
+
+    assert list(router.view.brokers) == [1]
+    await router.close()

@@ -78,7 +78,11 @@ class Router:
     async def start(self) -> None:
         """Reach the cluster once; ``BrokerUnreachableError`` says why for each address."""
         if self._refresher is None:
-            await self._load()
+            try:
+                await self._load()
+            except WaystationError:
+                self._prompt.keep_only(())
+                raise
             self._refresher = asyncio.create_task(self._keep_fresh(), name="client-metadata")
 
     async def close(self) -> None:
