@@ -3,6 +3,10 @@
 The trace is what ``strace -f -y`` writes: one line per call, or two when another thread's call
 came in between (``<unfinished ...>`` and ``resumed``).  Lines stand in the order in which things
 happened, because strace stops a thread at the entry and at the exit of every call.
+
+Bytes of a log are safe when a sync of the log returned that began after they were written; or
+when as many bytes were written to the journal after them, and a sync of the journal returned
+that began after that.
 """
 
 import re
@@ -10,14 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-TRACE = (
-    "-f",
-    "-y",
-    "-s",
-    "0",
-    "-e",
-    "trace=fdatasync,pwrite64,pwritev,sendto,sendmsg,write,writev",
-)
+TRACED = "trace=fdatasync,pwrite64,pwritev,sendto,sendmsg,write,writev"
+TRACE = ("-f", "-y", "-s", "0", "-e", TRACED)
 """The options of strace that make such a trace."""
 
 _WRITES = ("pwrite64", "pwritev")
@@ -25,17 +23,16 @@ _REPLIES = ("sendto", "sendmsg", "write", "writev")
 
 _CALL = re.compile(r"^(?P<thread>\d+) +(?P<name>\w+)\((?P<fd>\d+)<(?P<path>[^>]*)>(?P<rest>.*)$")
 _RESUMED = re.compile(r"^(?P<thread>\d+) +<\.\.\. (?P<name>\w+) resumed>(?P<rest>.*)$")
-_FAILED = re.compile(r"= -1 ")
+_RETURNED = re.compile(r"= (-?\d+)(?: [A-Z(].*)?$")
 
 
 class Event(NamedTuple):
-    """A call began or returned."""
+    """A call began, or returned with a value."""
 
     thread: str
     name: str
     path: str
-    returned: bool
-    failed: bool
+    value: int | None
 
 
 class Findings(NamedTuple):
@@ -43,10 +40,10 @@ class Findings(NamedTuple):
 
     replies: int
     """Replies to clients that followed a write to a log."""
-    unsynced: list[str]
-    """Logs that were written to and not synced when a reply left."""
-    syncs: int
-    """Syncs of logs that returned."""
+    unsafe: list[str]
+    """Logs with bytes that were not safe when such a reply left."""
+    log_syncs: int
+    journal_syncs: int
 
 
 def events(lines: Iterable[str]) -> Iterator[Event]:
@@ -55,43 +52,75 @@ def events(lines: Iterable[str]) -> Iterator[Event]:
     for line in lines:
         if found := _CALL.match(line):
             thread, name, _, path, rest = found.groups()
-            began = Event(thread, name, path, returned=False, failed=False)
-            yield began
-            if "<unfinished" in rest:
-                pending[thread] = began
-            else:
-                yield began._replace(returned=True, failed=bool(_FAILED.search(rest)))
+            yield Event(thread, name, path, None)
+            pending[thread] = Event(thread, name, path, None)
+            if "<unfinished" not in rest:
+                yield pending.pop(thread)._replace(value=_value(rest))
         elif found := _RESUMED.match(line):
-            thread, name, rest = found.groups()
-            resumed = pending.pop(thread, None)
-            if resumed is not None and resumed.name == name:
-                yield resumed._replace(returned=True, failed=bool(_FAILED.search(rest)))
+            resumed = pending.pop(found["thread"], None)
+            if resumed is not None and resumed.name == found["name"]:
+                yield resumed._replace(value=_value(found["rest"]))
+
+
+def _value(rest: str) -> int:
+    found = _RETURNED.search(rest)
+    return int(found[1]) if found else -1
 
 
 def examine(lines: Iterable[str]) -> Findings:
-    """Hold every reply against what was on disk when it left."""
-    written: dict[str, int] = {}
-    synced: dict[str, int] = {}
-    covers: dict[str, int] = {}
-    replies = syncs = answered = 0
-    unsynced: list[str] = []
+    """Hold every reply against what was safe when it left."""
+    disk = _Disk()
+    replies, answered = 0, 0
+    unsafe: list[str] = []
     for event in events(lines):
-        is_log = event.path.endswith(".log")
-        if event.name in _WRITES and is_log and not event.returned:
-            written[event.path] = written.get(event.path, 0) + 1
-        elif event.name == "fdatasync" and is_log and not event.returned:
-            # What is written after the sync began is not covered by it.
-            covers[event.thread] = written.get(event.path, 0)
-        elif event.name == "fdatasync" and is_log and not event.failed:
-            syncs += 1
-            synced[event.path] = max(synced.get(event.path, 0), covers.pop(event.thread))
-        elif event.name in _REPLIES and _is_socket(event.path) and not event.returned:
-            behind = [path for path, count in written.items() if synced.get(path, 0) < count]
-            unsynced += behind
-            if sum(written.values()) > answered:
-                answered = sum(written.values())
-                replies += 1
-    return Findings(replies, unsynced, syncs)
+        if event.name in _REPLIES and event.value is None and _is_socket(event.path):
+            written = sum(disk.written.values())
+            if written > answered:
+                answered, replies = written, replies + 1
+                unsafe += disk.unsafe()
+        else:
+            disk.note(event)
+    return Findings(replies, unsafe, disk.log_syncs, disk.journal_syncs)
+
+
+class _Disk:
+    """How many bytes of each log were written, and how many of them are safe."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, int] = {}
+        self.log_syncs = self.journal_syncs = 0
+        self._safe: dict[str, int] = {}
+        self._journaled: dict[str, int] = {}
+        self._covered: dict[str, dict[str, int]] = {}
+
+    def unsafe(self) -> list[str]:
+        return [path for path, size in self.written.items() if self._safe.get(path, 0) < size]
+
+    def note(self, event: Event) -> None:
+        is_log, is_journal = event.path.endswith(".log"), event.path.endswith(".wal")
+        if event.name in _WRITES and event.value is not None and event.value > 0:
+            if is_log:
+                self.written[event.path] = self.written.get(event.path, 0) + event.value
+            elif is_journal and event.value >= self._not_journaled():
+                self._journaled = dict(self.written)
+        elif event.name == "fdatasync" and (is_log or is_journal):
+            if event.value is None:
+                # What is written after the sync began is not covered by it.
+                now = {event.path: self.written.get(event.path, 0)} if is_log else self._journaled
+                self._covered[event.thread] = dict(now)
+            elif event.value == 0:
+                self.log_syncs += is_log
+                self.journal_syncs += is_journal
+                for path, size in self._covered.pop(event.thread).items():
+                    self._safe[path] = max(self._safe.get(path, 0), size)
+
+    def _not_journaled(self) -> int:
+        """Bytes that a write to the journal must at least have to hold all that is not safe."""
+        known = self._journaled
+        return sum(
+            max(size - max(known.get(path, 0), self._safe.get(path, 0)), 0)
+            for path, size in self.written.items()
+        )
 
 
 def _is_socket(path: str) -> bool:
