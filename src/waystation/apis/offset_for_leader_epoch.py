@@ -30,9 +30,7 @@ def _partition(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> E
     try:
         partition = broker.replicas.get(topic, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
-        told.leader_epoch, told.end_offset = partition.log.epoch_end(
-            LeaderEpoch(asked.leader_epoch)
-        )
+        told.leader_epoch, told.end_offset = partition.epoch_end(LeaderEpoch(asked.leader_epoch))
     except WaystationError as error:
         told.error_code = error.code
     return told

@@ -231,7 +231,7 @@ def _divergence(partition: Partition, one: Wanted) -> EpochEnd | None:
     """Where the reader's log parted from ours, if the epoch it read last says so."""
     if one.last_fetched_epoch < 0:
         return None
-    end = partition.log.epoch_end(LeaderEpoch(one.last_fetched_epoch))
+    end = partition.epoch_end(LeaderEpoch(one.last_fetched_epoch))
     if end.epoch < 0:
         # Nothing to go back to: the reader has to begin anew.
         raise OffsetOutOfRangeError(one.offset, partition.log.log_start, partition.log.log_end)

@@ -30,6 +30,7 @@ from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.partition.intake import Intake
 from waystation.partition.waiting import CommitWaiters, OnCommit, ReadWaiters
+from waystation.replication.epochs import EpochEnd
 from waystation.replication.leader import DISK, LeaderState
 from waystation.storage.flusher import Flusher
 from waystation.storage.journal import Journal
@@ -300,6 +301,19 @@ class Partition:
         if offset < log.log_start or offset > log.log_end:
             raise OffsetOutOfRangeError(offset, log.log_start, log.log_end)
         return log.read(offset, max_bytes, mark, at_least_one)
+
+    def epoch_end(self, epoch: LeaderEpoch) -> EpochEnd:
+        """Where an epoch ends in the leader's log.
+
+        The log knows the epochs that wrote something; this leader's own, and others after the
+        last of those, ended or will begin at its end.
+        """
+        known = self.log.epoch_end(epoch)
+        if known.epoch >= 0 or not 0 <= epoch <= self.leadership.epoch:
+            return known
+        latest = self.log.epochs.latest
+        wrote_nothing = epoch == self.leadership.epoch or latest < 0
+        return EpochEnd(epoch if wrote_nothing else latest, self.log.log_end)
 
     # --- upkeep -------------------------------------------------------------------------
 

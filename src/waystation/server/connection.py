@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from waystation.model.errors import MalformedFrameError
+from waystation.model.errors import MalformedFrameError, UnsupportedVersionError
 from waystation.runtime.regions import Parts
 from waystation.server.gate import (
     CLOSED,
@@ -261,6 +261,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._hub.handle(request, request.respond)
             request.body.release()
+        except (MalformedFrameError, UnsupportedVersionError) as error:
+            self._refuse(error)
         except Exception as error:  # a request's outermost frame
             self._give_up(request, error)
         if self._hub.scribble:
@@ -282,8 +284,8 @@ class Connection(asyncio.BufferedProtocol):
             )
         )
 
-    def _refuse(self, error: MalformedFrameError) -> None:
-        """The stream makes no sense, and where the next request begins is unknown."""
+    def _refuse(self, error: MalformedFrameError | UnsupportedVersionError) -> None:
+        """The client sends what nobody here reads; its next request would be no better."""
         self._hub.traffic.malformed.add()
         self._hub.complain("request.malformed", peer=self.peer, problem=str(error))
         self._cut(str(error))
