@@ -124,7 +124,8 @@ class PlainClient:
         view = memoryview(got)
         while view:
             count = self._socket.recv_into(view)
-            assert count, "the broker hung up"
+            if not count:
+                raise EOFError("the broker hung up")
             view = view[count:]
         return bytes(got)
 

@@ -34,9 +34,12 @@ class BrokerProcess:
         volatile: bool = False,
         http: str = "none",
         wrapper: tuple[str, ...] = (),
+        more_dirs: tuple[Path, ...] = (),
+        module: str = "waystation.cli.main",
     ) -> None:
         """``volatile`` keeps unsynced writes in the process's memory, so that kill -9 is as
-        bad as a power failure; ``wrapper`` is a command to run it under, such as strace.
+        bad as a power failure; ``wrapper`` is a command to run it under, such as strace;
+        ``module`` is what to run instead of ``waystation``, given the same command line.
         """
         self.data_dir = data_dir
         self.options = dict(options or {})
@@ -46,7 +49,8 @@ class BrokerProcess:
         self._listen = "127.0.0.1:0"
         self._http = http
         self._wrapper = wrapper
-        self._module = "waystation.testing.volatile" if volatile else "waystation.cli.main"
+        self._more_dirs = more_dirs
+        self._module = "waystation.testing.volatile" if volatile else module
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -94,7 +98,8 @@ class BrokerProcess:
     def _command(self) -> list[str]:
         command = [*self._wrapper, sys.executable, "-m", self._module, "serve"]
         command += ["--listen", self._listen, "--http", self._http]
-        command += ["--data-dir", str(self.data_dir)]
+        for directory in (self.data_dir, *self._more_dirs):
+            command += ["--data-dir", str(directory)]
         for name, value in self.options.items():
             command += ["--set", f"{name}={value}"]
         return command
