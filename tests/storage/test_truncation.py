@@ -1,0 +1,93 @@
+"""A tail that no leader has is cut off, for good."""
+
+import pytest
+
+from tests.storage.building import (
+    SMALL,
+    append,
+    append_values,
+    batch_of,
+    checkpoint,
+    flush,
+    new_log,
+    offsets,
+    open_log,
+    values_of,
+)
+from waystation.model.offsets import Offset
+from waystation.testing.disk import SimulatedDisk
+
+VALUES = [b"%d" % number * 100 for number in range(10)]
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+@pytest.mark.parametrize("offset", range(10))
+def test_everything_from_the_offset_on_goes(disk: SimulatedDisk, offset: int) -> None:
+    log = new_log(disk)[1]
+    append_values(log, *VALUES)
+
+    log.truncate_to(Offset(offset))
+
+    assert (log.log_end, log.flushed_end) == (offset, offset)
+    assert values_of(log) == VALUES[:offset]
+    assert append(log, batch_of(b"new")).base_offset == offset
+    assert values_of(log) == [*VALUES[:offset], b"new"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_old_tail_never_comes_back(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    directory, log = new_log(disk)
+    append_values(log, *VALUES)
+    flush(log)
+    checkpoint(directory)
+    log.truncate_to(Offset(4))
+    append_values(log, b"other" * 50)
+    flush(log)
+    disk.crash()
+
+    log = open_log(disk)[1]
+
+    assert values_of(log) == [*VALUES[:4], b"other" * 50]
+
+
+def test_a_batch_that_holds_the_offset_goes_as_a_whole(disk: SimulatedDisk) -> None:
+    log = new_log(disk)[1]
+    append(log, batch_of(b"a"))
+    append(log, batch_of(b"b", b"c", b"d"))
+
+    log.truncate_to(Offset(2))
+
+    assert log.log_end == 1
+
+
+def test_producers_and_epochs_of_the_tail_are_forgotten(disk: SimulatedDisk) -> None:
+    directory, log = new_log(disk)
+    append(log, batch_of(b"a", producer=9, sequence=0), epoch=1)
+    checkpoint(directory)
+    append(log, batch_of(b"b", producer=9, sequence=1), epoch=2)
+    append(log, batch_of(b"c", producer=8, sequence=0), epoch=2)
+
+    log.truncate_to(Offset(1))
+
+    assert log.epochs.latest == 1
+    assert [(one.producer_id, one.last_sequence) for one in log.producers.active()] == [(9, 0)]
+
+
+def test_a_log_can_begin_anew_at_any_offset(disk: SimulatedDisk) -> None:
+    log = new_log(disk)[1]
+    append_values(log, *VALUES)
+    log.start_at(Offset(5_000))
+
+    assert (log.log_start, log.log_end, offsets(log)) == (5_000, 5_000, [5_000])
+    append_values(log, b"new")
+    flush(log)
+    disk.crash()
+
+    log = open_log(disk, SMALL)[1]
+    assert (log.log_start, log.log_end) == (5_000, 5_001)
+    assert values_of(log) == [b"new"]
