@@ -103,9 +103,7 @@ class Asking(Wire):
         assert isinstance(found, PartitionProduceResponse)
         return found
 
-    def fetch(
-        self, topic: str, offset: int, *, version: int = 11, **asked: Any
-    ) -> PartitionData:
+    def fetch(self, topic: str, offset: int, *, version: int = 11, **asked: Any) -> PartitionData:
         """What one fetch gives of one partition, without waiting."""
         if version >= FETCH_BY_ID_FROM and "topic_id" not in asked:
             asked["topic_id"] = self.topic_id(topic)
@@ -130,6 +128,12 @@ class Asking(Wire):
         """The first offset and the one after the last."""
         return self.offsets(topic, -2).offset, self.offsets(topic, -1).offset
 
+    def await_end(self, topic: str, end: int) -> None:
+        """Wait until records that were acknowledged before their sync are committed."""
+        request = fetch_request(topic, end - 1, max_wait_ms=9_000, min_bytes=1)
+        found = self.ask(request, 11).responses[0].partitions[0]
+        assert found.high_watermark == end, found
+
     def delete_records(self, topic: str, before: int, *, version: int = 2) -> Any:
         """The outcome of moving the start of partition 0 to ``before``."""
         asked = DeleteRecordsPartition(partition_index=0, offset=before)
@@ -150,15 +154,15 @@ class Asking(Wire):
         """Set options, or with ``None`` as a value delete them; the outcome."""
         if isinstance(changes, Mapping):
             changes = [
-                AlterableConfig(name=option, config_operation=0 if value is not None else 1, value=value)
+                AlterableConfig(
+                    name=option, config_operation=0 if value is not None else 1, value=value
+                )
                 for option, value in changes.items()
             ]
         resource = AlterConfigsResource(
             resource_type=kind, resource_name=name, configs=list(changes)
         )
-        request = IncrementalAlterConfigsRequest(
-            resources=[resource], validate_only=validate_only
-        )
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
         (outcome,) = self.ask(request, version).responses
         assert isinstance(outcome, AlterConfigsResourceResponse)
         return outcome
@@ -189,9 +193,7 @@ def produce_request(
     """One batch, or what poses as one, for one partition."""
     view = None if records is None else memoryview(records)
     data = PartitionProduceData(index=partition, records=view)
-    topics = [
-        TopicProduceData(name=topic, topic_id=topic_id or NO_TOPIC_ID, partition_data=[data])
-    ]
+    topics = [TopicProduceData(name=topic, topic_id=topic_id or NO_TOPIC_ID, partition_data=[data])]
     return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
 
 

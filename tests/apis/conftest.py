@@ -1,6 +1,7 @@
 """One node for all tests that only need topics of their own, and connections to it."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def client(node: ThreadedNode) -> Iterator[Asking]:
 def other(node: ThreadedNode) -> Iterator[Asking]:
     with Asking(*node.address) as connected:
         yield connected
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test uses."""
+    name: str = request.node.originalname
+    return f"{name}-{next(_numbers)}"[-200:]
 
 
 MakeNode = Callable[..., ThreadedNode]

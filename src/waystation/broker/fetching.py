@@ -129,9 +129,10 @@ class Fetch:
 
     def start(self, timers: Timers, waiting: dict["Fetch", None]) -> None:
         """Answer at once if that is possible, otherwise wait, listed in ``waiting``."""
-        if self._limits.max_wait_ms <= 0 or not self._nothing_new():
+        limits = self._limits
+        if limits.max_wait_ms <= 0 or limits.min_bytes <= 0 or not self._nothing_new():
             found, enough = self._read()
-            if enough or self._limits.max_wait_ms <= 0:
+            if enough or limits.max_wait_ms <= 0:
                 self._end(found)
                 return
         for _, partition in self._pairs:

@@ -86,6 +86,12 @@ class Node:
         await self._start_http()
         self.start_seconds = time.monotonic() - self._started_at
 
+    @property
+    def broker(self) -> Broker:
+        """What the APIs answer from, once it was started."""
+        assert self._broker is not None, "the node was not started"
+        return self._broker
+
     async def stop(self) -> None:
         """Answer what is in flight, sync everything, let go of the directories."""
         self.ready = False
