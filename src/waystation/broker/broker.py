@@ -124,7 +124,9 @@ class Broker:
     async def truncate(self, partition: Partition, before: Offset) -> Offset:
         """Delete records before an offset, and let that survive a crash; the new start."""
         start = partition.delete_records(before)
-        await asyncio.to_thread(partition.log.directory.plan_log_starts())
+        directory = partition.log.directory
+        await asyncio.to_thread(directory.plan_log_starts())
+        directory.check_start_written(partition.log, start)
         return start
 
     async def _act(self, before: ClusterImage, after: ClusterImage) -> None:

@@ -93,7 +93,11 @@ class Housekeeping:
                 await asyncio.to_thread(directory.plan_log_starts())
             for log in retired:
                 directory.drop_retired(log, self._clock.now())
-            await asyncio.to_thread(directory.purge, self._clock.now())
+            await asyncio.to_thread(self._free, directory)
+
+    def _free(self, directory: DataDirectory) -> None:
+        directory.purge(self._clock.now())
+        directory.keep_reserve()
 
     def _tend(self, partition: Partition) -> None:
         now = self._clock.now()

@@ -6,6 +6,7 @@
 3. After a clean close the next start scans nothing; a marker says so, and is gone while open.
 4. When the disk fails the directory is offline: everything in it refuses, the rest of the node
    goes on.
+5. When the disk is full, what frees space can still be done: see ``reserve.py``.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ from waystation.storage.identity import (
 from waystation.storage.log import Log
 from waystation.storage.open_files import OpenFiles
 from waystation.storage.recovery import Marks, new_log, open_log
+from waystation.storage.reserve import Reserve
 from waystation.storage.settings import StorageSettings
 from waystation.storage.tickets import NO_SPACE, CheckpointTicket
 from waystation.storage.writeback import Writeback
@@ -63,6 +65,7 @@ class DataDirectory:
         self.producer_expiration_ms = settings.producer_id_expiration_ms
         self._recovery_bytes_max = settings.recovery_bytes_max
         self._recovery_threads = settings.num_recovery_threads_per_data_dir
+        self.reserve = Reserve(disk, path, settings.disk_reserve_bytes)
         self._writeback = Writeback()
         self._writing = Lock()
         self._going: list[tuple[Millis, Path]] = []
@@ -77,6 +80,7 @@ class DataDirectory:
         try:
             self.id = claim(disk, path, node)
             self._clean = self._take_clean_marker()
+            self.reserve.find()
         except (OSError, StorageError) as error:
             self._lock.release()
             if isinstance(error, StorageError):
@@ -217,6 +221,23 @@ class DataDirectory:
             self._carry_out(log, ticket)
         self._write([(LOG_STARTS, self._starts)])
 
+    def check_start_written(self, log: Log, start: Offset) -> None:
+        """Raise if a crash could let ``log`` begin before ``start`` again."""
+        log.check_online()
+        if self._written[LOG_STARTS].get(log.name, 0) < start:
+            raise StorageError(
+                f"{self.path} is full: that {log.name} begins at {start} could not be written down"
+            )
+
+    def keep_reserve(self) -> None:
+        """Make the reserve anew if it was spent.  Any thread, one at a time."""
+        if self.offline is not None:
+            return
+        try:
+            self.reserve.keep()
+        except OSError as error:
+            self.fail(f"cannot write in {self.path}: {error}")
+
     def lower_recovery_point(self, log: Log) -> None:
         """Write down that recovery must look at more of ``log`` than before."""
         self._write([(RECOVERY_POINTS, self._recovery_points)])
@@ -314,6 +335,7 @@ class DataDirectory:
                 return  # Deleted meanwhile, and its directory with it.
             if error.errno in NO_SPACE:
                 log.abandon_checkpoint(ticket)
+                self.reserve.spend()
                 _events.warning("checkpoint.skipped", partition=str(log.name), reason="disk full")
             else:
                 self.fail(f"cannot sync {log.path}: {error}")
@@ -340,7 +362,9 @@ class DataDirectory:
                 with self._writing:
                     self._write_offsets(file, offsets())
         except OSError as error:
-            if error.errno in NO_SPACE:
+            if error.errno in NO_SPACE and self.reserve.spend():
+                self._write(wanted)
+            elif error.errno in NO_SPACE:
                 _events.warning("checkpoint.not.written", path=str(self.path), reason="disk full")
             else:
                 self.fail(f"cannot write checkpoints: {error}")

@@ -101,6 +101,8 @@ class Flusher:
             # One wake-up serves all syncs that end before the loop gets to look.
             if first:
                 self._post(self._collect)
+            # While this thread waits for more it must not hold files open that may be deleted.
+            del job
 
     def _collect(self) -> None:
         with self._lock:

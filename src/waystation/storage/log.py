@@ -29,6 +29,7 @@ from waystation.storage.disk import Disk, DiskFile
 from waystation.storage.open_files import OpenFiles
 from waystation.storage.producer_state import ProducerStates
 from waystation.storage.reader import LogSlice, Reader
+from waystation.storage.reserve import Reserve
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import encode_snapshot
 from waystation.storage.tickets import NO_SPACE, CheckpointTicket, FlushTicket, Snapshot
@@ -58,6 +59,7 @@ class Home(Protocol):
     disk: Disk
     files: OpenFiles
     offline: str | None
+    reserve: Reserve
     producer_expiration_ms: int
 
     def fail(self, reason: str) -> None:
@@ -78,6 +80,10 @@ class Home(Protocol):
 
     def plan_log_starts(self) -> Callable[[], None]:
         """What writes down where logs start, to be run by a thread."""
+        ...
+
+    def check_start_written(self, log: "Log", start: Offset) -> None:
+        """Raise if a crash could let ``log`` begin before ``start`` again."""
         ...
 
     def lower_recovery_point(self, log: "Log") -> None:
@@ -248,6 +254,8 @@ class Log:
                 self.producers.note(header, base, now)
 
     def _write(self, batch: memoryview, header: BatchHeader, last: Offset, now: Millis) -> None:
+        if self.directory.reserve.spent:
+            raise self._full()
         segment, settings, nbytes = self.active, self.settings, len(batch)
         size_bytes = segment.size_bytes + nbytes
         if (
@@ -283,15 +291,18 @@ class Log:
 
     def _failed(self, error: OSError, what: str) -> StorageError:
         """A full disk refuses; anything else takes the directory offline."""
-        home = self.directory
         if error.errno in NO_SPACE:
-            return StorageError(
-                f"{home.path} is full ({home.disk.free_bytes(home.path)} bytes free), so "
-                f"{self.name} takes no more: free some space, or lower the topics' retention"
-            )
+            return self._full()
         failure = StorageError(f"cannot {what} {self.path}: {error.strerror or error}")
-        home.fail(str(failure))
+        self.directory.fail(str(failure))
         return failure
+
+    def _full(self) -> StorageError:
+        home = self.directory
+        return StorageError(
+            f"{home.path} is full ({home.disk.free_bytes(home.path)} bytes free), so "
+            f"{self.name} takes no more: free some space, or lower the topics' retention"
+        )
 
     def _write_back(self, segment: Segment) -> None:
         """Dirty pages past the kernel's limit would block the loop: begin with them early."""
@@ -388,7 +399,9 @@ class Log:
                 segment.save_indexes()
         except OSError as error:
             _events.warning("checkpoint.skipped", partition=str(self.name), reason=str(error))
-            if error.errno not in NO_SPACE:
+            if error.errno in NO_SPACE:
+                self.directory.reserve.spend()
+            else:
                 self._failed(error, "index")
             return None
         snapshots = [*self._snapshots_due, self._snapshot()]

@@ -30,6 +30,13 @@ class StorageSettings:
         doc="How many closed segments of a data directory are kept open for readers. More "
         "spare readers of old data the opening; each costs a file descriptor.",
     )
+    disk_reserve_bytes: int = option(
+        4 << 20,
+        at_least=0,
+        doc="Space that each data directory keeps for the freeing of space: a full disk refuses "
+        "batches while old ones can still be deleted. 0 keeps none, and a disk without a byte "
+        "left must then be helped by hand.",
+    )
     recovery_bytes_max: int = option(
         64 << 20,
         at_least=0,

@@ -32,3 +32,4 @@ class Worker:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+            del work  # What it held must not stay open until there is more to do.
