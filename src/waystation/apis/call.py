@@ -1,8 +1,10 @@
 """One request on its way through its handler."""
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from waystation.server.connection import Connection, Request, Respond
+from waystation.telemetry.metrics import Histogram
 from waystation.wire.headers import encode_response_header
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
@@ -18,8 +20,11 @@ class Call(Generic[Q]):
     """
 
     __slots__ = (
+        "_duration",
         "_key",
+        "_now",
         "_respond",
+        "_started",
         "client_id",
         "connection",
         "correlation_id",
@@ -27,9 +32,19 @@ class Call(Generic[Q]):
         "version",
     )
 
-    def __init__(self, key: ApiKey, message: Q, request: Request, respond: Respond) -> None:
+    def __init__(
+        self,
+        key: ApiKey,
+        message: Q,
+        request: Request,
+        respond: Respond,
+        duration: Histogram,
+        now: Callable[[], float],
+    ) -> None:
         self._key = key
         self._respond = respond
+        self._duration, self._now = duration, now
+        self._started = now()
         self.message = message
         self.version = request.api_version
         self.correlation_id = request.correlation_id
@@ -41,7 +56,9 @@ class Call(Generic[Q]):
         parts = response.encode_parts(self.version)
         parts.insert(0, encode_response_header(self._key, self.version, self.correlation_id))
         self._respond(parts)
+        self._duration.observe(self._now() - self._started)
 
     def no_reply(self) -> None:
         """The client asked not to be answered."""
         self._respond(None)
+        self._duration.observe(self._now() - self._started)

@@ -15,22 +15,33 @@ from waystation.model.errors import UnsupportedVersionError
 from waystation.runtime.tasks import Tasks
 from waystation.server.connection import Request, Respond
 from waystation.telemetry.logs import get_logger
+from waystation.telemetry.metrics import Histogram, Registry
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
 
 events = get_logger("apis")
 
 
+def _duration(registry: Registry, key: ApiKey) -> Histogram:
+    return registry.histogram(
+        "waystation_api_seconds",
+        "From a whole request to its reply; a fetch includes the wait it asked for.",
+        api=key.name.title().replace("_", ""),
+    )
+
+
 class Dispatcher:
     """Hands each request to its API; given to the server as its ``handle``."""
 
-    __slots__ = ("_broker", "_routes", "_tasks")
+    __slots__ = ("_broker", "_now", "_routes", "_tasks")
 
-    def __init__(self, broker: Broker, tasks: Tasks) -> None:
+    def __init__(self, broker: Broker, tasks: Tasks, registry: Registry) -> None:
         self._broker = broker
         self._tasks = tasks
+        self._now = broker.clock.monotonic
         self._routes = {
-            int(key): (key, request_type(key), api.answer, api.spoken) for key, api in APIS.items()
+            int(key): (key, request_type(key), api.answer, api.spoken, _duration(registry, key))
+            for key, api in APIS.items()
         }
 
     def handle(self, request: Request, respond: Respond) -> None:
@@ -39,9 +50,9 @@ class Dispatcher:
         if route is None or not route[3].include(request.api_version):
             self._refuse(request, respond)
             return
-        key, message_type, answer, _ = route
+        key, message_type, answer, _, duration = route
         message = message_type.decode(request.body, request.api_version)
-        call = Call(key, message, request, respond)
+        call = Call(key, message, request, respond, duration, self._now)
         result = answer(self._broker, call)
         if result is None:
             return

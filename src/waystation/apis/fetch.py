@@ -117,6 +117,7 @@ def _topics(found: list[Found], *, committed_only: bool) -> list[FetchableTopicR
 def _partition(found: Found) -> PartitionData:
     if found.error is not None:
         return _refused(found.wanted.partition, found.error)
+    found.counted()
     told = PartitionData(
         partition_index=found.wanted.partition,
         high_watermark=found.high_watermark,

@@ -5,12 +5,11 @@ stops it.
 """
 
 import asyncio
-import secrets
-from collections.abc import Mapping, Sequence
-from uuid import uuid4
+from collections.abc import Callable, Mapping, Sequence
 
 from waystation.broker.configs import Configs
 from waystation.broker.fetch_sessions import FetchSessions
+from waystation.broker.gauges import Gauges
 from waystation.broker.holdings import Holdings
 from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.long_polls import LongPolls
@@ -30,12 +29,17 @@ from waystation.model.ids import NodeId, TopicId, uuid_text
 from waystation.model.offsets import Offset
 from waystation.model.settings import Option
 from waystation.model.topics import TopicSettings
+from waystation.partition.meters import TopicMeters
 from waystation.partition.partition import Partition
+from waystation.runtime.chance import Chance
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
 from waystation.runtime.timers import Timers
 from waystation.storage.directory import DataDirectory
 from waystation.storage.flusher import Flusher
+from waystation.telemetry.metrics import Registry
+
+_SESSION_IDS = (1 << 31) - 1
 
 
 class Broker:
@@ -51,7 +55,11 @@ class Broker:
         store: CoordinationStore,
         directories: Sequence[DataDirectory],
         clock: Clock,
+        chance: Chance,
+        registry: Registry,
+        reconfigured: Callable[[ClusterImage], None],
     ) -> None:
+        """``reconfigured`` hears of every image, for settings that are not the broker's own."""
         loop = asyncio.get_running_loop()
         self.node = NodeId(settings.node_id)
         self.settings = settings
@@ -61,22 +69,35 @@ class Broker:
         self.replicas = Replicas()
         self.long_polls = LongPolls()
         self.fetch_sessions = FetchSessions(
-            settings.max_incremental_fetch_session_cache_slots, _new_session_id
+            settings.max_incremental_fetch_session_cache_slots,
+            lambda: chance.below(_SESSION_IDS) + 1,
         )
+        self._chance = chance
+        self._reconfigured = reconfigured
         self._view = ClusterView(store, self._act)
         self.configs = Configs(
             self.node, lambda: self.image, settings, topic_defaults, static, options
         )
-        self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(uuid4()))
+        self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(chance.new_id()))
         self.producer_ids = ProducerIds(self._view)
         self._membership = Membership(
             self.node, store, self._view, settings.broker_session_timeout_ms
         )
-        self._flusher = Flusher(settings.flush_threads, loop.call_soon_threadsafe)
+        syncs = registry.histogram("waystation_flush_seconds", "How long syncs to disk took.")
+        self._flusher = Flusher(settings.flush_threads, loop.call_soon_threadsafe, syncs)
+        meters = TopicMeters(registry)
         self._acting_on = ClusterImage()
         self._holdings = Holdings(
-            self.node, directories, self.replicas, self._flusher, self._settings_of, clock
+            self.node,
+            directories,
+            self.replicas,
+            self._flusher,
+            self._settings_of,
+            clock,
+            meters,
+            syncs,
         )
+        Gauges(registry, self.replicas, meters, directories, self.fetch_sessions, self.long_polls)
         self._housekeeping = Housekeeping(
             self.replicas, directories, self._holdings, lambda: self.settings, clock
         )
@@ -90,7 +111,7 @@ class Broker:
     async def start(self, host: str, port: int) -> None:
         """Join the cluster and hold what it assigns; ready to serve when this returns."""
         image = await self._membership.join(
-            host, port, self.settings.broker_rack or None, lambda: uuid_text(uuid4())
+            host, port, self.settings.broker_rack or None, lambda: uuid_text(self._chance.new_id())
         )
         self._acting_on = image
         await self._holdings.open()
@@ -132,6 +153,7 @@ class Broker:
     async def _act(self, before: ClusterImage, after: ClusterImage) -> None:
         self._acting_on = after
         self.settings = self.configs.broker(after)
+        self._reconfigured(after)
         await self._holdings.carry_out(duties(before, after, self.node))
 
     def _settings_of(self, topic: str) -> TopicSettings:
@@ -139,7 +161,3 @@ class Broker:
 
     def _topic_defaults(self) -> TopicDefaults:
         return TopicDefaults(self.settings.num_partitions, self.settings.default_replication_factor)
-
-
-def _new_session_id() -> int:
-    return secrets.randbelow((1 << 31) - 1) + 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from waystation.broker.settings import BrokerSettings
 from waystation.cluster.effective import (
@@ -16,6 +17,8 @@ from waystation.cluster.parts import ConfigImage
 from waystation.model.ids import NodeId
 from waystation.model.settings import Option
 from waystation.model.topics import TopicSettings
+
+T = TypeVar("T")
 
 
 class Configs:
@@ -43,6 +46,10 @@ class Configs:
     def broker(self, image: ClusterImage) -> BrokerSettings:
         """The broker's settings as ``image`` has them."""
         return broker_settings(image, self._node, self._broker)
+
+    def in_force(self, image: ClusterImage, started_with: T) -> T:
+        """Any other group of the node's settings, as ``image`` has them."""
+        return broker_settings(image, self._node, started_with)
 
     def topic(self, image: ClusterImage, name: str) -> TopicSettings:
         """A topic's settings as ``image`` has them."""

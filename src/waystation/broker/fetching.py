@@ -16,6 +16,7 @@ from waystation.broker.replicas import Replicas
 from waystation.model.errors import OffsetOutOfRangeError, WaystationError
 from waystation.model.ids import NO_LEADER_EPOCH, NO_TOPIC_ID, LeaderEpoch, TopicId
 from waystation.model.offsets import NO_OFFSET, Offset
+from waystation.partition.meters import TopicMeter
 from waystation.partition.partition import Partition
 from waystation.replication.epochs import EpochEnd
 from waystation.runtime.regions import FileRegion
@@ -72,11 +73,19 @@ class Found(NamedTuple):
     high_watermark: Offset = NO_OFFSET
     log_start: Offset = NO_OFFSET
     diverging: EpochEnd | None = None
+    meter: TopicMeter | None = None
+    next_offset: Offset = NO_OFFSET
 
     @property
     def nbytes(self) -> int:
         """How much there is to send."""
         return 0 if self.region is None else self.region.nbytes
+
+    def counted(self) -> None:
+        """Note that this was sent."""
+        if self.region is not None and self.meter is not None:
+            self.meter.fetched_bytes.value += self.region.nbytes
+            self.meter.fetched_records.value += self.next_offset - self.wanted.offset
 
     @property
     def is_news(self) -> bool:
@@ -222,8 +231,8 @@ def _read_one(one: Wanted, partition: Partition, left: int, *, at_least_one: boo
             log.check_online()
             return Found(one, None, None, mark, log.log_start, diverging)
         limit = min(one.max_bytes, left)
-        region = partition.read(one.offset, limit, at_least_one=at_least_one).region
-        return Found(one, None, region, mark, log.log_start)
+        region, behind = partition.read(one.offset, limit, at_least_one=at_least_one)
+        return Found(one, None, region, mark, log.log_start, None, partition.meter, behind)
     except WaystationError as error:
         return Found(one, error)
 

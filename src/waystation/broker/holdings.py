@@ -18,10 +18,11 @@ from waystation.cluster.duties import Duties, Duty
 from waystation.model.errors import StorageError
 from waystation.model.ids import NodeId, TopicPartition
 from waystation.model.topics import TopicSettings
+from waystation.partition.meters import TopicMeters
 from waystation.partition.partition import Leadership, Partition
 from waystation.runtime.clock import Clock
 from waystation.storage.directory import DataDirectory
-from waystation.storage.flusher import Flusher
+from waystation.storage.flusher import Flusher, Stopwatch
 from waystation.storage.journal import FOLDER, Journal
 from waystation.storage.journal_replay import replay
 from waystation.storage.log import Log
@@ -42,6 +43,8 @@ class Holdings:
         flusher: Flusher,
         settings_of: Callable[[str], TopicSettings],
         clock: Clock,
+        meters: TopicMeters,
+        stopwatch: Stopwatch,
     ) -> None:
         self._node = node
         self._directories = directories
@@ -49,6 +52,8 @@ class Holdings:
         self._flusher = flusher
         self._settings_of = settings_of
         self._clock = clock
+        self._meters = meters
+        self._stopwatch = stopwatch
         self._found: dict[TopicPartition, Log] = {}
         self._journals: dict[Path, Journal] = {}
         self._workers: list[Worker] = []
@@ -83,6 +88,7 @@ class Holdings:
             post=self._loop.call_soon_threadsafe,
             defer=self._loop.call_later,
             fail=directory.fail,
+            stopwatch=self._stopwatch,
         )
 
     def tidy_journals(self) -> None:
@@ -159,6 +165,7 @@ class Holdings:
                 node=self._node,
                 flusher=self._flusher,
                 journal=self._journals.get(log.directory.path),
+                meter=self._meters.of(duty.name.topic),
                 defer=self._loop.call_soon,
             )
             self._replicas.add(partition)
@@ -170,6 +177,8 @@ class Holdings:
         if partition is None:
             return
         self._replicas.remove(partition)
+        if not self._replicas.of_topic(duty.name.topic):
+            self._meters.forget(duty.name.topic)
         partition.drop()
         await asyncio.to_thread(partition.log.directory.delete_log, partition.log)
 

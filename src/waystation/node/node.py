@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from waystation.apis.dispatcher import Dispatcher
 from waystation.broker.broker import Broker
 from waystation.broker.settings import BrokerSettings
+from waystation.cluster.image import ClusterImage
 from waystation.coordination.sqlite import SqliteStore
 from waystation.model.errors import InvalidSettingsError
 from waystation.model.ids import NodeId
 from waystation.model.settings import options_of
-from waystation.node.addresses import Address, parse_address
+from waystation.node.addresses import Address, cannot_listen, parse_address
 from waystation.node.settings import AddressSettings, NodeSettings
+from waystation.runtime.chance import Chance, SystemChance
 from waystation.runtime.clock import Clock, SystemClock
 from waystation.runtime.tasks import Tasks
 from waystation.server.listener import Listener
@@ -37,12 +39,18 @@ class Node:
     """Everything one process runs."""
 
     def __init__(
-        self, settings: NodeSettings, *, disk: Disk | None = None, clock: Clock | None = None
+        self,
+        settings: NodeSettings,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
     ) -> None:
         self.settings = settings
         self.registry = Registry()
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
+        self._chance = chance or SystemChance()
         self._started_at = time.monotonic()
         self._tasks = Tasks()
         self._listen = parse_address("--listen", settings.addresses.listen)
@@ -61,7 +69,7 @@ class Node:
         """Serve; whatever was started before a failure is left to ``stop``."""
         settings, node = self.settings, NodeId(self.settings.broker.node_id)
         self._directories = [
-            DataDirectory(Path(path), self._disk, settings.storage, node)
+            DataDirectory(Path(path), self._disk, settings.storage, node, self._chance)
             for path in settings.addresses.log_dirs
         ]
         self._store = SqliteStore(self._directories[0].path / _STORE_FILE, self._clock)
@@ -74,14 +82,21 @@ class Node:
             store=self._store,
             directories=self._directories,
             clock=self._clock,
+            chance=self._chance,
+            registry=self.registry,
+            reconfigured=self._reconfigured,
         )
-        dispatcher = Dispatcher(broker, self._tasks)
-        listener = Listener(settings.server, dispatcher.handle, self._clock, self.registry)
-        port = await listener.bind(*self._listen)
+        dispatcher = Dispatcher(broker, self._tasks, self.registry)
+        listener = self._listener = Listener(
+            settings.server, dispatcher.handle, self._clock, self.registry
+        )
+        try:
+            port = await listener.bind(*self._listen)
+        except OSError as error:
+            raise cannot_listen("--listen", self._listen, error) from error
         self.address = Address(self._listen.host, port)
         await broker.start(*self._advertised())
         await listener.serve()
-        self._listener = listener
         self.ready = True
         await self._start_http()
         self.start_seconds = time.monotonic() - self._started_at
@@ -109,6 +124,15 @@ class Node:
         for directory in self._directories:
             directory.unlock()
 
+    def _reconfigured(self, image: ClusterImage) -> None:
+        """Hand options that changed to those who are not the broker."""
+        configs = self.broker.configs
+        if self._listener is not None:
+            self._listener.adopt(configs.in_force(image, self.settings.server))
+        storage = configs.in_force(image, self.settings.storage)
+        for directory in self._directories:
+            directory.producer_expiration_ms = storage.producer_id_expiration_ms
+
     async def _start_http(self) -> None:
         wanted = self.settings.addresses.http
         if wanted == "none":
@@ -117,7 +141,10 @@ class Node:
 
         address = parse_address("--http", wanted)
         app = build_app(self.registry, self._waiting_for)
-        self._http = await serve_http(app, *address)
+        try:
+            self._http = await serve_http(app, *address)
+        except OSError as error:
+            raise cannot_listen("--http", address, error) from error
         self.http_address = Address(address.host, self._http.port)
 
     def _waiting_for(self) -> list[str]:

@@ -29,6 +29,7 @@ from waystation.model.ids import NO_LEADER_EPOCH, LeaderEpoch, NodeId, TopicId, 
 from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.partition.intake import Intake
+from waystation.partition.meters import TopicMeter
 from waystation.partition.waiting import CommitWaiters, OnCommit, ReadWaiters
 from waystation.replication.epochs import EpochEnd
 from waystation.replication.leader import DISK, LeaderState
@@ -64,6 +65,7 @@ class Partition:
         "leadership",
         "log",
         "mark",
+        "meter",
         "name",
         "read_waiters",
         "settings",
@@ -81,6 +83,7 @@ class Partition:
         node: NodeId,
         flusher: Flusher,
         journal: Journal | None = None,
+        meter: TopicMeter,
         defer: Callable[[Callable[[], None]], object],
     ) -> None:
         self.name = name
@@ -88,6 +91,7 @@ class Partition:
         self.log = log
         self.settings = settings
         self.intake = Intake(settings)
+        self.meter = meter
         self.leadership = Leadership(None, NO_LEADER_EPOCH, ())
         self.commit_waiters = CommitWaiters()
         self.read_waiters = ReadWaiters(defer)
@@ -107,6 +111,11 @@ class Partition:
     def leading(self) -> bool:
         """Whether this node may answer for the partition."""
         return self._state is not None
+
+    @property
+    def under_min_insync(self) -> bool:
+        """Whether ``acks=all`` is refused for want of replicas."""
+        return self._state is not None and not self._state.enough_replicas()
 
     @property
     def high_watermark(self) -> Offset:
@@ -186,6 +195,8 @@ class Partition:
         appended = self.log.append(batch, header, state.epoch, now)
         if not appended.duplicate:
             self.unflushed_records += header.records_count
+            self.meter.produced_records.value += header.records_count
+            self.meter.produced_bytes.value += header.size_bytes
             if state.durability == DISK:
                 self._secure(batch, appended.base_offset)
             else:

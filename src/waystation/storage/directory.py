@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from uuid import uuid4
 
 from waystation.model.errors import StorageError
 from waystation.model.ids import NodeId, TopicId, TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
+from waystation.runtime.chance import Chance, SystemChance
 from waystation.storage import names
 from waystation.storage.checkpoints import (
     HIGH_WATERMARKS,
@@ -55,12 +55,20 @@ Work = Callable[[], None]
 class DataDirectory:
     """Everything but what its plans return belongs to one thread at a time."""
 
-    def __init__(self, path: Path, disk: Disk, settings: StorageSettings, node: NodeId) -> None:
+    def __init__(
+        self,
+        path: Path,
+        disk: Disk,
+        settings: StorageSettings,
+        node: NodeId,
+        chance: Chance | None = None,
+    ) -> None:
         """Take the directory over, or say why not."""
         self.path = path
         self.disk = disk
         self.files = OpenFiles(disk, settings.open_files_max)
         self.offline: str | None = None
+        self._chance = chance or SystemChance()
         self.logs: dict[TopicPartition, Log] = {}
         self.producer_expiration_ms = settings.producer_id_expiration_ms
         self._recovery_bytes_max = settings.recovery_bytes_max
@@ -78,7 +86,7 @@ class DataDirectory:
         except OSError as error:
             raise StorageError(_not_usable(path, error)) from error
         try:
-            self.id = claim(disk, path, node)
+            self.id = claim(disk, path, node, self._chance.new_id)
             self._clean = self._take_clean_marker()
             self.reserve.find()
         except (OSError, StorageError) as error:
@@ -128,7 +136,7 @@ class DataDirectory:
                 self._clean,
             )
             settings = settings_of(name)
-            return open_log(self, name, topic_id, path, settings, marks, _jitter_ms(settings))
+            return open_log(self, name, topic_id, path, settings, marks, self._jitter_share())
         except (OSError, ValueError) as error:
             self.fail(f"cannot open {path}: {error}")
             return None
@@ -154,7 +162,7 @@ class DataDirectory:
             self._forget_namesake(name)
             self.disk.make_directory(path)
             self.disk.replace(path / names.PARTITION_METADATA, encode_partition_metadata(topic_id))
-            log = new_log(self, name, topic_id, path, settings, _jitter_ms(settings))
+            log = new_log(self, name, topic_id, path, settings, self._jitter_share())
             self.disk.sync_directory(self.path)
         except OSError as error:
             raise StorageError(_not_usable(path, error)) from error
@@ -171,7 +179,7 @@ class DataDirectory:
     def delete_log(self, log: Log) -> None:
         """Remove a log with all its records; gone for the next start at once."""
         self.logs.pop(log.name, None)
-        doomed = self.path / names.deleted_directory_name(log.name)
+        doomed = self.path / names.deleted_directory_name(log.name, self._chance.new_id())
         try:
             self.disk.rename(log.path, doomed)
             self.disk.sync_directory(self.path)
@@ -183,6 +191,10 @@ class DataDirectory:
 
     def holds(self, log: Log) -> bool:
         """Whether ``log`` is one of ours, and not deleted meanwhile."""
+    def _jitter_share(self) -> float:
+        """How much of ``segment.jitter.ms`` a log gets, drawn once in its life."""
+        return self._chance.below(1_001) / 1_000
+
         return self.logs.get(log.name) is log
 
     # --- upkeep -------------------------------------------------------------------------
@@ -418,8 +430,3 @@ def _not_usable(path: Path, error: OSError) -> str:
         f"cannot use {path}: {error.strerror or error}. Remedy: make it writable for this user, "
         "or give another --data-dir"
     )
-
-
-def _jitter_ms(settings: TopicSettings) -> int:
-    """A share of ``segment.jitter.ms`` by chance, drawn once per log and life."""
-    return uuid4().int % (settings.segment_jitter_ms + 1)

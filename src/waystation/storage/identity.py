@@ -1,7 +1,8 @@
 """Whose a data directory is, and which topic a log belongs to: two small text files of Kafka's."""
 
+from collections.abc import Callable
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from waystation.model.errors import StorageError
 from waystation.model.ids import NodeId, TopicId, uuid_of, uuid_text
@@ -10,13 +11,13 @@ from waystation.storage.disk import Disk
 META_PROPERTIES = "meta.properties"
 
 
-def claim(disk: Disk, directory: Path, node: NodeId) -> UUID:
+def claim(disk: Disk, directory: Path, node: NodeId, new_id: Callable[[], UUID]) -> UUID:
     """Make a new directory this node's, or prove that it is; the directory's own id."""
     path = directory / META_PROPERTIES
     try:
         text = disk.read(path).decode(errors="replace")
     except FileNotFoundError:
-        directory_id = uuid4()
+        directory_id = new_id()
         content = f"version=1\nnode.id={node}\ndirectory.id={uuid_text(directory_id)}\n"
         disk.replace(path, content.encode())
         return directory_id

@@ -119,9 +119,9 @@ class Log:
         "_cuts",
         "_ends",
         "_epochs_changed",
+        "_jitter_share",
         "_names_changed",
         "_reader",
-        "_roll_jitter_ms",
         "_snapshots_due",
         "_unsynced",
         "_written_back",
@@ -156,7 +156,7 @@ class Log:
         path: Path,
         settings: TopicSettings,
         opened: Opened,
-        roll_jitter_ms: int = 0,
+        jitter_share: float = 0.0,
     ) -> None:
         """Everything before ``log_end`` is on disk: recovery, or a clean end, saw to that."""
         self.name = name
@@ -188,7 +188,7 @@ class Log:
         self._names_changed = True
         self._cuts = 0
         self._written_back = self.active.size_bytes
-        self._roll_jitter_ms = roll_jitter_ms
+        self._jitter_share = jitter_share
 
     def __repr__(self) -> str:
         return f"Log({self.name}, [{self.log_start}, {self.log_end}))"
@@ -319,7 +319,8 @@ class Log:
         if segment.created_at == NO_TIMESTAMP:
             first = segment.first_timestamp
             segment.created_at = Millis(min(first, now)) if first >= 0 else now
-        if now - segment.created_at < self.settings.segment_ms - self._roll_jitter_ms:
+        jitter_ms = self._jitter_share * self.settings.segment_jitter_ms
+        if now - segment.created_at < self.settings.segment_ms - jitter_ms:
             return False
         self.roll()
         return True

@@ -1,6 +1,6 @@
 """How the files of a log are called: Kafka's names, so that Kafka's tools find them."""
 
-from uuid import uuid4
+from uuid import UUID
 
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
@@ -38,10 +38,10 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(partition)) if topic and partition.isdecimal() else None
 
 
-def deleted_directory_name(partition: TopicPartition) -> str:
+def deleted_directory_name(partition: TopicPartition, unique: UUID) -> str:
     """A name for the directory of a deleted partition that no other ever had."""
     topic = partition.topic[:_TOPIC_CHARACTERS_MAX]
-    return f"{topic}-{partition.partition}.{uuid4().hex}{_DELETED_DIRECTORY}"
+    return f"{topic}-{partition.partition}.{unique.hex}{_DELETED_DIRECTORY}"
 
 
 def is_deleted_directory(name: str) -> bool:

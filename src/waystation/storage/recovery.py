@@ -60,11 +60,11 @@ def new_log(
     topic_id: TopicId,
     path: Path,
     settings: TopicSettings,
-    roll_jitter_ms: int = 0,
+    jitter_share: float = 0.0,
 ) -> Log:
     """An empty log in ``path``, which exists."""
     marks = Marks(Offset(0), Offset(0), clean=False)
-    return open_log(home, name, topic_id, path, settings, marks, roll_jitter_ms)
+    return open_log(home, name, topic_id, path, settings, marks, jitter_share)
 
 
 def open_log(
@@ -74,11 +74,11 @@ def open_log(
     path: Path,
     settings: TopicSettings,
     marks: Marks,
-    roll_jitter_ms: int = 0,
+    jitter_share: float = 0.0,
 ) -> Log:
     """The log in ``path``, ready to be written to and read from."""
     opened = Recovery(home, path, settings, marks).run()
-    return Log(name, topic_id, home, path, settings, opened, roll_jitter_ms)
+    return Log(name, topic_id, home, path, settings, opened, jitter_share)
 
 
 class Recovery:
