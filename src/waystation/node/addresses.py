@@ -1,5 +1,6 @@
 """HOST:PORT, as people and Kafka's configuration files write it."""
 
+import errno
 import ipaddress
 from typing import NamedTuple
 
@@ -46,3 +47,17 @@ def parse_address(option: str, text: str) -> Address:
             [f"{option} is {text!r}, must be HOST:PORT, e.g. 127.0.0.1:9092"]
         )
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def cannot_listen(option: str, address: Address, error: OSError) -> InvalidSettingsError:
+    """What to tell whoever chose ``address``: whose fault it is, and what to do."""
+    other = f"choose another with {option} HOST:PORT"
+    match error.errno:
+        case errno.EADDRINUSE:
+            why = "another process has that port, perhaps another broker"
+            remedy = f"stop it, or {other}"
+        case errno.EACCES:
+            why, remedy = "ports below 1024 are the administrator's", other
+        case _:
+            why, remedy = error.strerror or str(error), f"{other}, where HOST is this machine"
+    return InvalidSettingsError([f"cannot listen on {address}: {why}. Remedy: {remedy}"])

@@ -66,9 +66,9 @@ class DataDirectory:
         """Take the directory over, or say why not."""
         self.path = path
         self.disk = disk
+        self._chance = chance or SystemChance()
         self.files = OpenFiles(disk, settings.open_files_max)
         self.offline: str | None = None
-        self._chance = chance or SystemChance()
         self.logs: dict[TopicPartition, Log] = {}
         self.producer_expiration_ms = settings.producer_id_expiration_ms
         self._recovery_bytes_max = settings.recovery_bytes_max
@@ -189,12 +189,12 @@ class DataDirectory:
         except OSError as error:
             self.fail(f"cannot delete {log.path}: {error}")
 
-    def holds(self, log: Log) -> bool:
-        """Whether ``log`` is one of ours, and not deleted meanwhile."""
     def _jitter_share(self) -> float:
         """How much of ``segment.jitter.ms`` a log gets, drawn once in its life."""
         return self._chance.below(1_001) / 1_000
 
+    def holds(self, log: Log) -> bool:
+        """Whether ``log`` is one of ours, and not deleted meanwhile."""
         return self.logs.get(log.name) is log
 
     # --- upkeep -------------------------------------------------------------------------
