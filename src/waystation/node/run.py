@@ -6,7 +6,6 @@ says what is wrong and what to do about it.
 
 import asyncio
 import contextlib
-import errno
 import gc
 import resource
 import signal
@@ -28,10 +27,8 @@ def run(settings: NodeSettings, *, announce: Say, complain: Say, disk: Disk | No
     _allow_many_descriptors()
     try:
         return run_loop(_run(settings, announce, disk))
-    except WaystationError as error:
+    except (WaystationError, OSError) as error:
         complain(str(error))
-    except OSError as error:
-        complain(_explain(error, settings))
     return 1
 
 
@@ -79,15 +76,3 @@ def _ready_line(node: Node) -> str:
         f"waystation {VERSION} ready: kafka {node.address}, http {http}, "
         f"node {node.settings.broker.node_id}, data {dirs} ({node.start_seconds:.2f} s)"
     )
-
-
-def _explain(error: OSError, settings: NodeSettings) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"cannot listen on {settings.addresses.listen} and {settings.addresses.http}: one of "
-            "the ports is taken, perhaps by another broker. Remedy: stop it, or choose others "
-            "with --listen HOST:PORT and --http HOST:PORT"
-        )
-    if error.errno in (errno.EADDRNOTAVAIL, errno.EACCES):
-        return f"cannot listen on {settings.addresses.listen}: {error.strerror}"
-    return str(error)

@@ -53,6 +53,7 @@ class AddressSettings:
     )
     store: str = option(
         "sqlite",
+        choices=("sqlite",),
         doc="The coordination service; sqlite is embedded and serves one node.",
     )
     log_dirs: tuple[str, ...] = option(
