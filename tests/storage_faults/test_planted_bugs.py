@@ -80,7 +80,7 @@ def keeps_index_entries_of_a_lost_tail(patch: Patch) -> None:
 
 
 def does_not_sync_indexes_before_it_trusts_them(patch: Patch) -> None:
-    patch.setattr(Segment, "index_files", lambda _: [])
+    patch.setattr(Segment, "begin_index_syncs", lambda _: [])
 
 
 def snapshots_before_the_log_is_synced(patch: Patch) -> None:

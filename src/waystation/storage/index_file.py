@@ -10,22 +10,35 @@ from collections.abc import Iterator
 from contextlib import suppress
 from operator import le
 from struct import Struct
+from typing import NamedTuple
 
+from waystation.storage.disk import DiskFile
 from waystation.storage.open_files import FileHandle
 
 _PAGE_ENTRIES = 512
 
 
+class IndexSync(NamedTuple):
+    """A sync of an index: its file, and which of its changes are covered."""
+
+    owner: "IndexFile"
+    file: DiskFile
+    changes: int
+
+
 class IndexFile:
     """The entries of one index; what their fields mean is the index's business."""
 
-    __slots__ = ("_entry", "_handle", "_stored", "_tail")
+    __slots__ = ("_changes", "_changes_synced", "_entry", "_handle", "_stored", "_tail")
 
     def __init__(self, handle: FileHandle, entry: Struct, stored: int) -> None:
         self._handle = handle
         self._entry = entry
         self._stored = stored
         self._tail = bytearray()
+        # A file that is to be made may be one of an earlier life, to be emptied.
+        self._changes = int(handle.create)
+        self._changes_synced = 0
 
     def __len__(self) -> int:
         return self._stored + len(self._tail) // self._entry.size
@@ -66,6 +79,20 @@ class IndexFile:
             self._handle.file().pwrite(self._tail, self._stored * self._entry.size)
             self._stored += len(self._tail) // self._entry.size
             self._tail = bytearray()
+            self._changes += 1
+
+    def begin_sync(self) -> "IndexSync | None":
+        """The file to sync, if it was changed since the last sync that counts."""
+        if self._changes == self._changes_synced:
+            return None
+        self._handle.pinned = True
+        return IndexSync(self, self._handle.file(), self._changes)
+
+    def finish_sync(self, sync: "IndexSync") -> None:
+        """The file was synced as it was when ``sync`` began.  Any thread."""
+        self._changes_synced = sync.changes
+        if self._changes == sync.changes:
+            self._handle.pinned = False
 
     def keep_below(self, field: int, limit: int) -> None:
         """Keep the leading entries that rise and whose ``field`` is below ``limit``.
@@ -94,6 +121,7 @@ class IndexFile:
             self._tail = bytearray()
             self._handle.file().truncate(count * self._entry.size)
             self._stored = count
+            self._changes += 1
         else:
             del self._tail[(count - self._stored) * self._entry.size :]
 

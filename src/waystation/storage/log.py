@@ -121,6 +121,7 @@ class Log:
         "_epochs_changed",
         "_jitter_share",
         "_names_changed",
+        "_new_names",
         "_reader",
         "_snapshots_due",
         "_unsynced",
@@ -185,7 +186,7 @@ class Log:
         self._snapshots_due: list[Snapshot] = []
         self._epochs_changed = opened.epochs_changed
         # The process before may have been killed between making a file and syncing its name.
-        self._names_changed = True
+        self._names_changed = self._new_names = True
         self._cuts = 0
         self._written_back = self.active.size_bytes
         self._jitter_share = jitter_share
@@ -338,7 +339,7 @@ class Log:
         self.segments.append(fresh)
         self._bases.append(fresh.base_offset)
         self.active = fresh
-        self._names_changed = True
+        self._names_changed = self._new_names = True
         self._written_back = 0
         return fresh
 
@@ -406,13 +407,19 @@ class Log:
                 self._failed(error, "index")
             return None
         snapshots = [*self._snapshots_due, self._snapshot()]
-        epochs = encode_epochs(self.epochs.entries) if self._epochs_changed else None
-        self._snapshots_due = []
-        self._epochs_changed = False
-        self.checkpointed_bytes = self.written_bytes
-        return CheckpointTicket(
-            self.directory.disk, self.path, unchecked, snapshots, epochs, self._cuts
+        ticket = CheckpointTicket(
+            self.directory.disk,
+            self.path,
+            unchecked,
+            snapshots,
+            epochs=encode_epochs(self.epochs.entries) if self._epochs_changed else None,
+            new_names=self._new_names,
+            cuts=self._cuts,
         )
+        self._snapshots_due = []
+        self._epochs_changed = self._new_names = False
+        self.checkpointed_bytes = self.written_bytes
+        return ticket
 
     def finish_checkpoint(self, ticket: CheckpointTicket) -> None:
         """The ticket's sync succeeded: older snapshots may go, but one per segment stays.
@@ -423,8 +430,8 @@ class Log:
         if ticket.cuts != self._cuts:
             return
         self.recovery_point = ticket.end
-        for segment in ticket.segments:
-            segment.unpin_indexes()
+        for sync in ticket.indexes:
+            sync.owner.finish_sync(sync)
         kept = {ticket.end, *self._bases}
         written = dict.fromkeys([*self.snapshots, *(one.offset for one in ticket.snapshots)])
         for offset in written:
@@ -435,6 +442,7 @@ class Log:
     def abandon_checkpoint(self, ticket: CheckpointTicket) -> None:
         """There was no space for it; the next one does what it was to do."""
         self._epochs_changed = self._epochs_changed or ticket.epochs is not None
+        self._new_names = self._new_names or ticket.new_names
         self.checkpointed_bytes = 0
 
     def snapshot_path(self, offset: Offset) -> Path:
@@ -518,7 +526,7 @@ class Log:
         self.log_start = min(max(self.log_start, self._bases[0]), log_end)
         self.size_bytes = sum(one.size_bytes for one in segments)
         self._written_back = self.active.size_bytes
-        self._epochs_changed = True
+        self._epochs_changed = self._new_names = True
         self._names_changed = False
         self.dirty_since = None
 

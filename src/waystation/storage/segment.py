@@ -13,6 +13,7 @@ from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.records.header import Buffer
 from waystation.storage import names
 from waystation.storage.disk import DiskFile
+from waystation.storage.index_file import IndexSync
 from waystation.storage.offset_index import OffsetIndex
 from waystation.storage.open_files import FileHandle, OpenFiles
 from waystation.storage.time_index import TimeIndex
@@ -135,17 +136,12 @@ class Segment:
             self.offset_index.save()
             self.time_index.save()
 
-    def index_files(self) -> list[DiskFile]:
-        """The index files, to be synced after they were saved."""
+    def begin_index_syncs(self) -> list[IndexSync]:
+        """The index files that were changed since they were last synced."""
         if not self.size_bytes:
             return []
-        return [self.offset_index.handle.file(), self.time_index.handle.file()]
-
-    def unpin_indexes(self) -> None:
-        """The indexes are synced: their descriptors may be let go of."""
-        for index in (self._offset_index, self._time_index):
-            if index is not None:
-                index.handle.pinned = False
+        syncs = (self.offset_index.entries.begin_sync(), self.time_index.entries.begin_sync())
+        return [sync for sync in syncs if sync is not None]
 
     def release(self) -> None:
         """Let go of all descriptors; readers that hold one may go on."""
@@ -197,8 +193,9 @@ class Segment:
             _events.error("segment.damaged", path=str(self.log.path), found=str(broken))
         self.size_bytes, self.next_offset = size, end
         self.finish()
-        for file in self.index_files():
-            file.datasync()
+        for sync in self.begin_index_syncs():
+            sync.file.datasync()
+            sync.owner.finish_sync(sync)
 
     def reset_indexes(self) -> None:
         """Begin with empty indexes, whatever their files hold."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from waystation.model.offsets import Offset
 from waystation.storage import names
-from waystation.storage.disk import Disk, DiskFile
+from waystation.storage.disk import Disk
 from waystation.storage.segment import Segment
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -72,7 +72,17 @@ class CheckpointTicket:
     well as its indexes and their names, so it comes last.
     """
 
-    __slots__ = ("_disk", "_files", "_folder", "cuts", "end", "epochs", "segments", "snapshots")
+    __slots__ = (
+        "_disk",
+        "_files",
+        "_folder",
+        "cuts",
+        "end",
+        "epochs",
+        "indexes",
+        "new_names",
+        "snapshots",
+    )
 
     def __init__(
         self,
@@ -80,32 +90,40 @@ class CheckpointTicket:
         folder: Path,
         segments: list[Segment],
         snapshots: list[Snapshot],
+        *,
         epochs: bytes | None,
+        new_names: bool,
         cuts: int,
     ) -> None:
+        """``new_names`` is true if a file was made since the last checkpoint."""
         self._disk = disk
         self._folder = folder
-        self._files: list[DiskFile] = []
-        for segment in segments:
-            if segment.size_bytes:
-                self._files += [segment.file(), *segment.index_files()]
-        self.segments = segments
+        self._files = [segment.file() for segment in segments if segment.size_bytes]
+        self.indexes = [sync for segment in segments for sync in segment.begin_index_syncs()]
         self.snapshots = snapshots
         self.epochs = epochs
+        self.new_names = new_names
         self.end = snapshots[-1].offset
         self.cuts = cuts
 
     def sync(self) -> None:
         """Raises ``OSError``; one of ``NO_SPACE`` has harmed nothing."""
-        for file in self._files:
+        for file in (*self._files, *(sync.file for sync in self.indexes)):
             file.datasync()
         if self.epochs is not None:
-            self._disk.replace(self._folder / names.LEADER_EPOCHS, self.epochs)
-        self._disk.sync_directory(self._folder)
+            path = self._folder / names.LEADER_EPOCHS
+            temporary = path.with_name(path.name + names.TEMPORARY)
+            self._write(temporary, self.epochs)
+            self._disk.rename(temporary, path)
+        if self.new_names or self.epochs is not None:
+            self._disk.sync_directory(self._folder)
         for snapshot in self.snapshots:
-            path = self._folder / names.file_name(snapshot.offset, names.SNAPSHOT)
-            file = self._disk.open(path, create=True)
-            file.truncate(0)
-            file.pwrite(snapshot.content, 0)
-            file.datasync()
+            name = names.file_name(snapshot.offset, names.SNAPSHOT)
+            self._write(self._folder / name, snapshot.content)
         self._disk.sync_directory(self._folder)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        file = self._disk.open(path, create=True)
+        file.truncate(0)
+        file.pwrite(content, 0)
+        file.datasync()
