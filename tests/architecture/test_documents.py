@@ -80,6 +80,17 @@ def test_architecture_follows_a_produce_and_a_fetch_through_files_that_exist(hea
         assert (ROOT / "src" / "waystation" / path).is_file(), path
 
 
+def test_every_name_that_the_sketches_map_to_is_defined() -> None:
+    section = _section(ARCHITECTURE.read_text(), "The design documents' classes")
+    ours = "".join(row.split(" | ")[1] for row in section.splitlines() if row.startswith("| "))
+    names = re.findall(r"`(?:\w+\.)?(\w+)(?:\([^`]*\))?`", ours)
+    source = "".join(path.read_text() for path in ROOT.glob("src/waystation/**/*.py"))
+
+    assert len(names) > 20
+    for name in names:
+        assert re.search(rf"(?:def|class) {name}\b|\b{name}: ", source), name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
     for link in _LINK.findall(page.read_text()):
