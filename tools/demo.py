@@ -63,7 +63,7 @@ def tour(broker: BrokerProcess) -> None:
     show.run("consume", "orders", "--from-beginning", "--count", "9")
 
     show.say("History can be truncated")
-    show.run("topic", "truncate", "orders", "--yes")
+    show.run("topic", "truncate", "orders", "--all", "--yes")
     show.run("topic", "describe", "orders")
 
     show.say("The same from Python, with our own client")

@@ -1,0 +1,19 @@
+"""``make demo`` shows every face of the broker and leaves nothing behind."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+DEMO = Path(__file__).parents[2] / "tools" / "demo.py"
+
+
+def test_the_tour_runs_to_its_end() -> None:
+    ended = subprocess.run(
+        [sys.executable, str(DEMO)], capture_output=True, text=True, timeout=100, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert "That was the tour" in ended.stdout
+    assert '"key":"customer-1"' in ended.stdout
+    assert '{"ready":true' in ended.stdout
+    assert "waystation_api_seconds" in ended.stdout
