@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 from waystation.apis.dispatcher import Dispatcher
 from waystation.broker.broker import Broker
 from waystation.broker.settings import BrokerSettings
+from waystation.client.bootstrap import Address as ClientAddress
+from waystation.client.transport import Transport, connect_tcp
 from waystation.cluster.image import ClusterImage
 from waystation.coordination.sqlite import SqliteStore
 from waystation.model.errors import InvalidSettingsError
 from waystation.model.ids import NodeId
 from waystation.model.settings import options_of
 from waystation.node.addresses import Address, cannot_listen, parse_address
+from waystation.node.inprocess import InProcess
 from waystation.node.settings import AddressSettings, NodeSettings
 from waystation.runtime.chance import Chance, SystemChance
 from waystation.runtime.clock import Clock, SystemClock
@@ -63,6 +66,7 @@ class Node:
         self._store: SqliteStore | None = None
         self._broker: Broker | None = None
         self._listener: Listener | None = None
+        self._inside: InProcess | None = None
         self._http: HttpServer | None = None
 
     async def start(self) -> None:
@@ -87,6 +91,7 @@ class Node:
             reconfigured=self._reconfigured,
         )
         dispatcher = Dispatcher(broker, self._tasks, self.registry)
+        self._inside = InProcess(dispatcher.handle, settings.server.socket_request_max_bytes)
         listener = self._listener = Listener(
             settings.server, dispatcher.handle, self._clock, self.registry
         )
@@ -107,6 +112,21 @@ class Node:
         assert self._broker is not None, "the node was not started"
         return self._broker
 
+    @property
+    def bootstrap(self) -> str:
+        """What a client is given to find this node."""
+        return str(self._advertised())
+
+    async def connect(self, address: ClientAddress) -> Transport:
+        """How a client inside this process reaches ``address``: itself without a socket.
+
+        Hand it to ``client.Producer`` and the like as ``connect``.
+        """
+        assert self._inside is not None, "the node was not started"
+        if tuple(address) == tuple(self._advertised()):
+            return self._inside.connect()
+        return await connect_tcp(address)
+
     async def stop(self) -> None:
         """Answer what is in flight, sync everything, let go of the directories."""
         self.ready = False
@@ -114,6 +134,8 @@ class Node:
             self._broker.answer_waiting()
         if self._listener is not None:
             await self._listener.drain(self.settings.broker.controlled_shutdown_timeout_ms / 1_000)
+        if self._inside is not None:
+            self._inside.close()
         await self._tasks.aclose()
         if self._broker is not None:
             await self._broker.stop()
