@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -107,12 +108,12 @@ class BrokerProcess:
     def _await_ready(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None, "stdout is a pipe"
         # The broker prints one line when it is ready, or ends; a watchdog ends one that hangs.
-        watchdog = subprocess.Popen(["sh", "-c", f"sleep {_READY_WITHIN_S}; kill {process.pid}"])
+        watchdog = threading.Timer(_READY_WITHIN_S, process.kill)
+        watchdog.start()
         try:
             line = process.stdout.readline()
         finally:
-            watchdog.kill()
-            watchdog.wait()
+            watchdog.cancel()
         found = _READY.search(line)
         if found is None:
             process.kill()
