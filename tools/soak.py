@@ -4,7 +4,7 @@ The same code as ``make test``, with bigger numbers: each test asks ``tests/supp
 much to do.  Names of tests may follow, as for pytest: ``make soak ARGS=tests/chaos``.
 """
 
-import datetime
+import datetime as dt
 import os
 import platform
 import subprocess
@@ -20,7 +20,7 @@ SOAKED = ["tests/storage_faults", "tests/storage", "tests/wire", "tests/records"
 
 
 def main(arguments: list[str]) -> int:
-    started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+    started, clock = dt.datetime.now(dt.UTC), time.monotonic()
     command = [sys.executable, "-m", "pytest", "-v", "--timeout", "7200", "--durations", "15"]
     command += ["-rA", "--no-header", "-p", "no:cacheprovider", *(arguments or SOAKED)]
     print(" ".join(command), flush=True)
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 def report(
-    started: datetime.datetime, took_s: float, command: list[str], printed: list[str], code: int
+    started: dt.datetime, took_s: float, command: list[str], printed: list[str], code: int
 ) -> None:
     """One page per run: what ran where, how it ended, and the figures that tests printed."""
     REPORTS.mkdir(parents=True, exist_ok=True)
