@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]
 
 STEADY_RATE = count(1_500, 12_000)
 SURGE_S = count(5, 60)
-BEFORE_S, AFTER_S = 4.0, 8.0
+BEFORE_S, AFTER_S = 3.5, 7.0
 # A producer's first second goes to finding the broker and getting its id.
 SETTLED_AFTER_S = 1.5
 SURGING, TIMES = 3, 10

@@ -36,8 +36,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """``waystation`` as installed into an empty environment."""
     home = tmp_path_factory.mktemp("empty")
-    run(sys.executable, "-m", "venv", str(home))
-    run(str(home / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", str(wheel))
+    run(sys.executable, "-m", "venv", "--without-pip", str(home))
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python")]
+    run(*pip, "install", "-q", "--no-compile", "--disable-pip-version-check", str(wheel))
     return str(home / "bin" / "waystation")
 
 
