@@ -1,8 +1,10 @@
 """The records every client writes and reads back, byte for byte."""
 
+import time
 from typing import NamedTuple
 
-TIMESTAMP = 1_750_000_000_000
+# Within retention: older records would be gone before they are read, on a slow day.
+TIMESTAMP = time.time_ns() // 1_000_000 - 600_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
