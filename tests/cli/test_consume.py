@@ -1,5 +1,6 @@
 """``waystation consume`` against a real broker."""
 
+import datetime as dt
 import json
 import time
 
@@ -45,7 +46,8 @@ def test_reading_starts_where_it_is_told(bootstrap: str, filled: str) -> None:
     assert values(consume(bootstrap, filled, "--offset", "99")) == []
     at_seven = consume(bootstrap, filled, "--timestamp", str(FIRST_MS + 7_000))
     assert values(at_seven) == ["v7", "v8", "v9"]
-    iso = consume(bootstrap, filled, "--timestamp", "2023-11-14T22:13:28.500Z")
+    moment = dt.datetime.fromtimestamp((FIRST_MS + 8_500) / 1_000, dt.UTC).isoformat()
+    iso = consume(bootstrap, filled, "--timestamp", moment)
     assert values(iso) == ["v9"]
 
 
