@@ -157,7 +157,11 @@ class Journal:
             return
         # The generation is known when the round begins; until then a file has room for all.
         if self._file is None or self._file.position + len(self._pending) > _FILE_BYTES:
-            self._next_file()
+            try:
+                self._next_file()
+            except OSError:
+                log.not_journaled()
+                return
         assert self._file is not None, "no file to write to"
         tail = TAIL.pack(self._file.generation, topic_id.bytes, partition)
         self._pending += HEADER.pack(len(batch), crc32c(batch, crc32c(tail)))
@@ -193,6 +197,7 @@ class Journal:
             self._begin_round()
         if self._file is not None:
             self._full.append(self._file)
+            self._file = None
             self.tidy()
         if self._free:
             file = self._free.pop(0)
