@@ -8,6 +8,7 @@ import pytest
 
 from tests.apis.asking import Asking
 from tests.apis.kit import ThreadedNode
+from waystation.runtime.chance import Chance
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +47,8 @@ def make_node(tmp_path: Path) -> Iterator[MakeNode]:
     """Nodes with options of their own; they share a data directory, one after the other."""
     made: list[ThreadedNode] = []
 
-    def make(**options: str) -> ThreadedNode:
-        running = ThreadedNode(tmp_path / "data", **options)
+    def make(chance: Chance | None = None, **options: str) -> ThreadedNode:
+        running = ThreadedNode(tmp_path / "data", chance, **options)
         running.__enter__()
         made.append(running)
         return running

@@ -15,12 +15,14 @@ from typing import Any, Self, TypeVar
 
 from waystation.apis.registry import APIS
 from waystation.messages.catalog import response_type
+from waystation.model.errors import WaystationError
 from waystation.model.ids import ProducerEpoch, ProducerId
 from waystation.node.node import Node
 from waystation.node.settings import load
 from waystation.records.batch import BatchBuilder
 from waystation.records.compression import Codec
-from waystation.runtime.clock import Clock, SystemClock
+from waystation.runtime.chance import Chance
+from waystation.runtime.clock import SystemClock
 from waystation.wire.headers import decode_response_header, encode_request_header
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
@@ -35,7 +37,7 @@ _WITHIN_S = 20.0
 class ThreadedNode:
     """A whole node on a loop of its own; use it as a context."""
 
-    def __init__(self, data_dir: Path, clock: Clock | None = None, **options: str) -> None:
+    def __init__(self, data_dir: Path, chance: Chance | None = None, **options: str) -> None:
         given = {
             "listen": "127.0.0.1:0",
             "http": "none",
@@ -43,7 +45,7 @@ class ThreadedNode:
             **{name.replace("_", "."): value for name, value in options.items()},
         }
         self.settings = load([("test", given)])
-        self._clock = clock
+        self._chance = chance
         self._ready: Future[Node] = Future()
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -104,15 +106,17 @@ class ThreadedNode:
 
     async def _live(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        node = Node(self.settings, clock=self._clock)
+        try:
+            node = Node(self.settings, chance=self._chance)
+        except WaystationError as error:
+            self._ready.set_exception(error)
+            return
         try:
             await node.start()
-        except BaseException as error:
-            self._ready.set_exception(error)
-            raise
-        else:
             self._ready.set_result(node)
             await self._stopping.wait()
+        except WaystationError as error:
+            self._ready.set_exception(error)
         finally:
             await node.stop()
 

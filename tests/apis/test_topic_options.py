@@ -1,0 +1,307 @@
+"""Every option of a topic does something, also when it changes while records flow."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.apis.asking import TOPIC, Asking
+from tests.apis.conftest import MakeNode
+from tests.apis.kit import ThreadedNode, batch_of
+from tests.apis.options import shown, shows
+from waystation.model.errors import ErrorCode
+from waystation.model.settings import options_of
+from waystation.model.topics import TopicSettings
+from waystation.partition.partition import Partition
+from waystation.records.compression import Codec
+from waystation.records.header import TimestampType, peek
+from waystation.runtime.chance import SystemChance
+from waystation.runtime.clock import SystemClock
+
+BATCH = batch_of(b"x" * 500)
+TEXT = b"all the same " * 50
+HOUR = "3600000"
+
+
+@pytest.fixture(scope="module")
+def tidy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
+    """A node that looks after its logs all the time."""
+    options = {
+        "log_retention_check_interval_ms": "1",
+        "log_flush_offset_checkpoint_interval_ms": "1",
+        "recovery_bytes_max": "0",
+    }
+    with ThreadedNode(tmp_path_factory.mktemp("tidy") / "data", **options) as running:
+        yield running
+
+
+@pytest.fixture
+def tidily(tidy: ThreadedNode) -> Iterator[Asking]:
+    with Asking(*tidy.address) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def lazy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
+    """A node that syncs nothing unless a topic wants it."""
+    options = {"log_flush_offset_checkpoint_interval_ms": HOUR}
+    with ThreadedNode(tmp_path_factory.mktemp("lazy") / "data", **options) as running:
+        yield running
+
+
+@pytest.fixture
+def lazily(lazy: ThreadedNode) -> Iterator[Asking]:
+    with Asking(*lazy.address) as connected:
+        yield connected
+
+
+def partition_of(node: ThreadedNode, topic: str) -> Partition:
+    return node.node.broker.replicas.get(topic, 0)
+
+
+def files_of(node: ThreadedNode, topic: str, suffix: str) -> list[str]:
+    folder = partition_of(node, topic).log.path
+    return sorted(path.name for path in folder.iterdir() if path.name.endswith(suffix))
+
+
+def fill(client: Asking, topic: str, count: int = 4) -> None:
+    for _ in range(count):
+        client.produce(topic, BATCH)
+
+
+@shows("cleanup.policy")
+def test_only_policies_that_are_carried_out_are_accepted(client: Asking, topic: str) -> None:
+    client.create(topic, cleanup_policy="delete")
+    told = client.alter(TOPIC, topic, {"cleanup.policy": "compact"})
+
+    assert told.error_code == ErrorCode.INVALID_CONFIG
+
+
+@shows("retention.ms")
+def test_what_is_too_old_goes(tidy: ThreadedNode, tidily: Asking, topic: str) -> None:
+    tidily.create(topic, segment_bytes="600")
+    fill(tidily, topic)
+    assert tidily.start_and_end(topic) == (0, 4)
+    tidily.configure(TOPIC, topic, retention_ms="1")
+
+    tidy.until(lambda: partition_of(tidy, topic).log.log_start == 4)
+    assert tidily.start_and_end(topic) == (4, 4)
+
+
+@shows("retention.bytes")
+def test_what_is_too_much_goes(tidy: ThreadedNode, tidily: Asking, topic: str) -> None:
+    tidily.create(topic, segment_bytes="600")
+    fill(tidily, topic)
+    tidily.configure(TOPIC, topic, retention_bytes=str(2 * len(BATCH)))
+
+    tidy.until(lambda: partition_of(tidy, topic).log.log_start == 2)
+    assert partition_of(tidy, topic).log.size_bytes == 2 * len(BATCH)
+
+
+@shows("file.delete.delay.ms")
+def test_deleted_files_stay_as_long_as_they_are_told(
+    tidy: ThreadedNode, tidily: Asking, topic: str
+) -> None:
+    later, soon = topic, topic + "-soon"
+    tidily.create(later, segment_bytes="600", file_delete_delay_ms=HOUR)
+    tidily.create(soon, segment_bytes="600", file_delete_delay_ms="0")
+    for name in (later, soon):
+        fill(tidily, name)
+        tidily.delete_records(name, -1)
+
+    tidy.until(lambda: len(files_of(tidy, later, ".log.deleted")) == 3)
+    tidy.until(lambda: not files_of(tidy, soon, ".deleted"))
+    assert len(files_of(tidy, soon, ".log")) == 1
+
+
+@shows("segment.bytes")
+def test_a_segment_is_rolled_before_it_is_too_large(
+    node: ThreadedNode, client: Asking, topic: str
+) -> None:
+    client.create(topic)
+    fill(client, topic)
+    assert len(files_of(node, topic, ".log")) == 1
+    client.configure(TOPIC, topic, segment_bytes=str(2 * len(BATCH)))
+    fill(client, topic)
+
+    assert [name[-6:-4] for name in files_of(node, topic, ".log")] == ["00", "04", "06"]
+
+
+@shows("segment.ms")
+def test_a_segment_is_rolled_when_it_is_too_old(
+    tidy: ThreadedNode, tidily: Asking, topic: str
+) -> None:
+    tidily.create(topic)
+    fill(tidily, topic)
+    tidily.configure(TOPIC, topic, segment_ms="1")
+
+    tidy.until(lambda: len(files_of(tidy, topic, ".log")) == 2)
+
+
+class Luckless(SystemChance):
+    """Draws the greatest number there is."""
+
+    def below(self, limit: int) -> int:
+        return limit - 1
+
+
+@shows("segment.jitter.ms")
+def test_a_segment_may_be_rolled_earlier_by_chance(make_node: MakeNode, topic: str) -> None:
+    running = make_node(Luckless())
+    with Asking(*running.address) as client:
+        client.create(topic, segment_ms=HOUR)
+        fill(client, topic)
+        log = partition_of(running, topic).log
+        now = SystemClock().now()
+        assert not running.call(lambda: log.maybe_roll(now))
+        client.configure(TOPIC, topic, segment_jitter_ms=HOUR)
+
+        running.until(lambda: len(log.segments) == 2)
+
+
+@shows("index.interval.bytes", "segment.index.bytes")
+def test_an_index_is_as_dense_and_as_large_as_told(
+    node: ThreadedNode, client: Asking, topic: str
+) -> None:
+    client.create(topic)
+    fill(client, topic)
+    log = partition_of(node, topic).log
+    sparse = log.active.index_bytes
+    client.configure(TOPIC, topic, index_interval_bytes="0")
+    fill(client, topic)
+    dense = log.active.index_bytes
+
+    assert sparse < dense
+    client.configure(TOPIC, topic, segment_index_bytes="24")
+    fill(client, topic, 12)
+    assert len(log.segments) >= 3
+    assert all(one.index_bytes <= 32 for one in log.segments[1:])
+
+
+@shows("max.message.bytes")
+def test_a_batch_may_be_as_large_as_told(client: Asking, topic: str) -> None:
+    client.create(topic, max_message_bytes=str(len(BATCH) - 1))
+    assert client.produce(topic, BATCH).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    client.configure(TOPIC, topic, max_message_bytes=str(len(BATCH)))
+
+    assert client.produce(topic, BATCH).error_code == 0
+
+
+@shows("message.timestamp.type")
+def test_the_brokers_clock_may_date_records(client: Asking, topic: str) -> None:
+    client.create(topic)
+    client.produce(topic, batch_of(b"mine", timestamp=5))
+    client.configure(TOPIC, topic, message_timestamp_type="LogAppendTime")
+    before = SystemClock().now()
+    told = client.produce(topic, batch_of(b"yours", b"yours", timestamp=5))
+
+    mine, *yours = client.read(topic)
+    assert mine.timestamp == 5
+    assert before <= told.log_append_time_ms <= SystemClock().now()
+    assert [one.timestamp for one in yours] == [told.log_append_time_ms] * 2
+    batch = bytes(client.fetch(topic, 1).records)  # type: ignore[arg-type]
+    assert peek(batch).timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+@shows("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+def test_records_may_be_as_old_and_as_new_as_told(client: Asking, topic: str) -> None:
+    client.create(topic)
+    now = SystemClock().now()
+    ancient, soon, far = (batch_of(b"x", timestamp=at) for at in (0, now + 60_000, now + 8_000_000))
+    refused = ErrorCode.INVALID_TIMESTAMP
+
+    assert client.produce(topic, ancient).error_code == 0
+    assert client.produce(topic, soon).error_code == 0
+    assert client.produce(topic, far).error_code == refused
+    client.configure(TOPIC, topic, message_timestamp_before_max_ms=HOUR)
+    assert client.produce(topic, ancient).error_code == refused
+    client.configure(TOPIC, topic, message_timestamp_after_max_ms="9000000")
+    assert client.produce(topic, far).error_code == 0
+    client.configure(TOPIC, topic, message_timestamp_after_max_ms="1000")
+    assert client.produce(topic, soon).error_code == refused
+
+
+@shows("min.insync.replicas")
+def test_acks_all_needs_as_many_replicas_as_told(client: Asking, topic: str) -> None:
+    client.create(topic, min_insync_replicas="2")
+
+    assert client.produce(topic, BATCH).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert client.produce(topic, BATCH, acks=1).error_code == 0
+    assert client.read(topic) == []
+    client.configure(TOPIC, topic, min_insync_replicas="1")
+    client.await_end(topic, 1)
+    assert client.produce(topic, BATCH).base_offset == 1
+
+
+@shows("compression.type")
+@pytest.mark.parametrize(
+    ("wanted", "codec"),
+    [
+        ("uncompressed", Codec.NONE),
+        ("gzip", Codec.GZIP),
+        ("snappy", Codec.SNAPPY),
+        ("lz4", Codec.LZ4),
+        ("zstd", Codec.ZSTD),
+    ],
+)
+def test_batches_are_stored_as_compressed_as_told(
+    client: Asking, topic: str, wanted: str, codec: Codec
+) -> None:
+    client.create(topic, compression_type=wanted)
+    for sent in Codec:
+        client.produce(topic, batch_of(TEXT, codec=sent))
+    for offset in range(len(Codec)):
+        found = client.fetch(topic, offset, partition_max_bytes=1)
+
+        assert peek(bytes(found.records)).codec is codec  # type: ignore[arg-type]
+    assert [one.value for one in client.read(topic)] == [TEXT] * len(Codec)
+
+
+def test_a_batch_that_grows_too_large_is_refused(client: Asking, topic: str) -> None:
+    client.create(topic, compression_type="uncompressed", max_message_bytes="500")
+    told = client.produce(topic, batch_of(TEXT, TEXT, codec=Codec.GZIP))
+
+    assert told.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@shows("durability")
+def test_acks_all_waits_for_the_disk_if_told(
+    lazy: ThreadedNode, lazily: Asking, topic: str
+) -> None:
+    lazily.create(topic, durability="memory")
+    lazily.produce(topic, BATCH)
+    partition = partition_of(lazy, topic)
+    assert (partition.high_watermark, partition.safe_end) == (1, 0)
+    lazily.configure(TOPIC, topic, durability="disk")
+    lazily.produce(topic, BATCH)
+
+    assert partition.safe_end == 2
+
+
+@shows("flush.messages")
+def test_so_many_records_are_synced_together(
+    lazy: ThreadedNode, lazily: Asking, topic: str
+) -> None:
+    lazily.create(topic, durability="memory", flush_messages="3")
+    fill(lazily, topic, 2)
+    partition = partition_of(lazy, topic)
+    assert partition.log.flushed_end == 0
+    fill(lazily, topic, 1)
+
+    lazy.until(lambda: partition.log.flushed_end == 3)
+
+
+@shows("flush.ms")
+def test_nothing_waits_longer_for_a_sync_than_told(
+    lazy: ThreadedNode, lazily: Asking, topic: str
+) -> None:
+    lazily.create(topic, durability="memory")
+    fill(lazily, topic, 2)
+    partition = partition_of(lazy, topic)
+    assert partition.log.flushed_end == 0
+    lazily.configure(TOPIC, topic, flush_ms="1")
+
+    lazy.until(lambda: partition.log.flushed_end == 2)
+
+
+def test_every_option_of_a_topic_is_shown_to_do_something() -> None:
+    assert {one.name for one in options_of(TopicSettings)} <= shown
