@@ -35,6 +35,7 @@ from waystation.storage.disk import Disk
 from waystation.storage.log import Log
 from waystation.storage.retention import retire
 from waystation.storage.settings import StorageSettings
+from waystation.testing.disk import PowerLossError
 
 NAME = TopicPartition("orders", 0)
 TOPIC_ID = TopicId(UUID(int=7))
@@ -71,10 +72,12 @@ class Trial:
         path: Path,
         crash: Callable[[], Disk],
         fail_next_sync: Callable[[], None] = lambda: None,
+        lose_power: Callable[[int], None] = lambda _: None,
     ) -> None:
         """``crash`` returns the disk of the next life."""
         self.seed = seed
         self.fail_next_sync = fail_next_sync
+        self.lose_power = lose_power
         self.chance = chance = random.Random(seed)
         self.disk, self.path, self._crash = disk, path, crash
         self.now = 1_000_000
@@ -85,6 +88,7 @@ class Trial:
         self.start_written = 0
         self.start = 0
         self.lives = 1
+        self.was_truncated = False
         self.settings = TopicSettings(
             segment_bytes=chance.choice((600, 3_000, 20_000)),
             index_interval_bytes=chance.choice((0, 100, 1_000)),
@@ -103,6 +107,7 @@ class Trial:
         for _ in range(steps):
             self.step()
         self.crash()
+        self.lose_power(-1)
         self.append()
         self.restart_cleanly()
 
@@ -110,8 +115,11 @@ class Trial:
         """One random thing."""
         actions, weights = zip(*_WEIGHTS, strict=True)
         self.now += self.chance.randrange(200)
-        self.chance.choices(actions, weights)[0](self)
-        if self.directory.offline is not None:
+        try:
+            self.chance.choices(actions, weights)[0](self)
+            if self.directory.offline is not None:
+                self.crash()
+        except PowerLossError:
             self.crash()
 
     def append(self) -> None:
@@ -129,14 +137,14 @@ class Trial:
 
     def repeat(self) -> None:
         """A producer sends a batch again that the log has."""
-        sent = self._of_producer(self.chance.choice(self.producers).id)
+        sent = self._known_of(self.chance.choice(self.producers).id)
         if sent:
-            batch = self.chance.choice(sent[-REMEMBERED:])
+            batch = self.chance.choice(sent)
             self._must_recognise(batch)
 
     def skip_a_sequence(self) -> None:
         producer = self.chance.choice(self.producers)
-        if not self._of_producer(producer.id):
+        if not self._known_of(producer.id):
             return
         builder = BatchBuilder(
             producer_id=ProducerId(producer.id),
@@ -206,9 +214,21 @@ class Trial:
         self.directory.purge(Millis(self.now))
 
     def crash(self) -> None:
-        """Lose power and come back."""
+        """Lose power and come back; now and then power is lost again while coming back."""
         self.disk = self._crash()
+        while self.chance.random() < 0.3:
+            self.lose_power(self.chance.randrange(40))
+            try:
+                self._reopen()
+            except PowerLossError:
+                self.disk = self._crash()
+            else:
+                return
         self._reopen()
+
+    def lose_power_soon(self) -> None:
+        """In the middle of one of the next actions."""
+        self.lose_power(self.chance.randrange(30))
 
     def fail_a_sync(self) -> None:
         """The disk loses pages: nothing is promised any more, and only a restart helps."""
@@ -231,6 +251,8 @@ class Trial:
         if not ends:
             return
         target = self.chance.choice(ends[-4:])
+        self.flushed_end = min(self.flushed_end, target)
+        self.was_truncated = True
         self.log.truncate_to(Offset(target))
         assert self.log.log_end == target
         self._forget_past(target)
@@ -416,6 +438,14 @@ class Trial:
     def _of_producer(self, producer: int) -> list[Batch]:
         return [batch for batch in self.batches if batch.producer == producer]
 
+    def _known_of(self, producer: int) -> list[Batch]:
+        """What the log must recognise.
+
+        Cutting the tail may take the snapshot along that knew of segments dropped before.
+        """
+        sent = self._of_producer(producer)[-REMEMBERED:]
+        return [b for b in sent if b.base >= self.log.log_start or not self.was_truncated]
+
     def _held(self) -> list[Batch]:
         return [batch for batch in self.batches if batch.end > self.log.log_start]
 
@@ -446,7 +476,8 @@ _WEIGHTS: tuple[tuple[Callable[[Trial], None], int], ...] = (
     (Trial.fail_a_sync, 1),
     (Trial.truncate, 1),
     (Trial.read, 6),
-    (Trial.crash, 5),
+    (Trial.crash, 4),
+    (Trial.lose_power_soon, 3),
     (Trial.restart_cleanly, 2),
 )
 

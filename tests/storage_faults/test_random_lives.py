@@ -57,7 +57,7 @@ def run(seed: int) -> None:
         return disk
 
     try:
-        Trial(seed, disk, Path("/data"), crash, disk.fail_sync).run(STEPS)
+        Trial(seed, disk, Path("/data"), crash, disk.fail_sync, disk.lose_power).run(STEPS)
     except Exception as error:
         error.add_note(f"seed {seed}")
         raise

@@ -263,7 +263,7 @@ class DataDirectory:
         The log's start must be written down, and their producers be in a snapshot.
         """
         start = self._written[LOG_STARTS].get(log.name, Offset(0))
-        needless = min(start, log.recovery_point)
+        needless = min(start, max(log.snapshots, default=Offset(0)))
         going = [one for one in log.retired if one.next_offset <= needless]
         log.retired = [one for one in log.retired if one.next_offset > needless]
         due = Millis(now + log.settings.file_delete_delay_ms)

@@ -201,6 +201,9 @@ class Recovery:
             if lost_index and size_bytes and base < end <= self._trusted:
                 _events.warning("index.rebuilt", path=str(segment.log.path))
                 segment.rebuild_indexes(self._settings.index_interval_bytes)
+        begins = max(self._trusted, self._marks.log_start)
+        if self._segments and self._segments[0].base_offset > begins:
+            self._drop_from(0, begins)
         if not self._segments:
             self._first_segment()
 
@@ -245,6 +248,8 @@ class Recovery:
                 self._drop_from(number, end)
             elif number < len(self._segments):
                 segment.finish()
+            if segment.next_offset <= self._trusted:
+                self._sync_indexes(segment)
         if self._closed is self._segments[-1]:
             self._begin_segment(end)
 
@@ -278,6 +283,12 @@ class Recovery:
             file.datasync()
             self._names_changed = True
         return True
+
+    def _sync_indexes(self, segment: Segment) -> None:
+        """No checkpoint will come back to this segment, whose indexes may have been mended."""
+        for sync in segment.begin_index_syncs():
+            sync.file.datasync()
+            sync.owner.finish_sync(sync)
 
     def _pass_over(self, segment: Segment, following: int, whole: bool) -> Offset:
         """A segment that cannot be followed up to the recovery point is kept as it is.
@@ -362,8 +373,12 @@ class Recovery:
 
     def _epochs(self, log_start: Offset, log_end: Offset) -> LeaderEpochs:
         written = read_epochs(self._disk, self._path / names.LEADER_EPOCHS)
+        known_from = written[0].start if written else self._trusted
+        if known_from > log_start and log_start < min(self._trusted, log_end):
+            # Lost, or written for a later start that was not written down itself.
+            written = []
         epochs = LeaderEpochs(written)
-        if not epochs.entries and log_start < min(self._trusted, log_end):
+        if not written:
             for header in self._headers(log_start, self._trusted):
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
         if not self._marks.clean:

@@ -30,7 +30,7 @@ def truncate_to(log: Log, offset: Offset) -> None:
     step = last.find(offset)
     if step is not None:
         last.cut(step.position, step.header.base_offset)
-    for segment in kept:
+    for segment in (*log.retired, *kept):
         if segment is last or segment.next_offset > log.flushed_end:
             segment.file().datasync()
     log.directory.disk.sync_directory(log.path)

@@ -10,7 +10,7 @@ synced, a name once its directory was; everything else may go, or stay, or stay 
   process, so that ``kill -9`` takes exactly them along.
 """
 
-from waystation.testing.simulated_disk import SimulatedDisk
+from waystation.testing.simulated_disk import PowerLossError, SimulatedDisk
 from waystation.testing.volatile_disk import VolatileDisk
 
-__all__ = ["SimulatedDisk", "VolatileDisk"]
+__all__ = ["PowerLossError", "SimulatedDisk", "VolatileDisk"]

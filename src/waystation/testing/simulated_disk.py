@@ -8,6 +8,7 @@ What a crash does to whatever was written and not synced:
   a journalling file system does, or any subset of them.
 
 A sync that fails loses its pages for good, and the next one succeeds, as the kernel has it.
+Power can be lost before any change, in the middle of whatever makes several.
 """
 
 import errno
@@ -21,6 +22,10 @@ from waystation.storage.disk import DiskFile, Entry, Lock
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
+
+
+class PowerLossError(Exception):
+    """The disk was told to lose power here; ``crash`` says what is left."""
 
 
 class _Inode:
@@ -148,6 +153,7 @@ class SimulatedFile:
     def pwrite(self, data: Buffer, position: int) -> None:
         """As the port says; a full disk takes what fits."""
         self._check_alive()
+        self._disk.change()
         content, view = self._inode.data, memoryview(data).cast("B")
         fits = self._disk.take(position + len(view) - len(content))
         end = min(position + len(view), len(content) + fits)
@@ -161,6 +167,7 @@ class SimulatedFile:
     def truncate(self, size_bytes: int) -> None:
         """As the port says."""
         self._check_alive()
+        self._disk.change()
         content = self._inode.data
         before = len(content)
         self._disk.take(size_bytes - before)
@@ -171,6 +178,7 @@ class SimulatedFile:
     def datasync(self) -> None:
         """As the port says."""
         self._check_alive()
+        self._disk.change()
         if self._sync_failed:
             raise OSError(errno.EIO, "an earlier sync of this file has failed")
         if self._disk.sync_fails():
@@ -217,6 +225,7 @@ class SimulatedDisk:
         self._chance = random.Random(seed)
         self._root = _Directory()
         self._fail_sync_at = -1
+        self._changes_left = -1
         self._locks: dict[Path, None] = {}
 
     # --- faults -------------------------------------------------------------------------
@@ -225,12 +234,23 @@ class SimulatedDisk:
         """Lose power and come back; files opened before may not be used any more."""
         self.life += 1
         self._fail_sync_at = -1
+        self._changes_left = -1
         self._locks.clear()
         self._root.crash(self._chance)
 
     def fail_sync(self, after: int = 0) -> None:
         """Let the sync fail that comes after ``after`` more."""
         self._fail_sync_at = self.syncs + after
+
+    def lose_power(self, after: int) -> None:
+        """Raise ``PowerLossError`` instead of the change that comes after ``after`` more."""
+        self._changes_left = after
+
+    def change(self) -> None:
+        """A change is about to be made; called by everything that changes anything."""
+        if self._changes_left == 0:
+            raise PowerLossError
+        self._changes_left -= 1
 
     def fail_reads(self, path: Path) -> None:
         """Let every read of a file fail."""
@@ -259,6 +279,7 @@ class SimulatedDisk:
         node = directory.names.get(path.name)
         if node is None and create:
             node = _Inode()
+            self.change()
             directory.change(_Set(path.name, node))
         if not isinstance(node, _Inode):
             raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
@@ -297,6 +318,7 @@ class SimulatedDisk:
             node = directory.names.get(part)
             if node is None:
                 node = _Directory()
+                self.change()
                 directory.change(_Set(part, node))
             assert isinstance(node, _Directory), f"{part} of {path} is a file"
             directory = node
@@ -307,6 +329,7 @@ class SimulatedDisk:
         directory = self._directory(path.parent)
         if path.name not in directory.names:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
+        self.change()
         directory.change(_Renamed(path.name, to.name))
 
     def unlink(self, path: Path) -> None:
@@ -314,15 +337,18 @@ class SimulatedDisk:
         directory = self._directory(path.parent)
         node = directory.names.get(path.name)
         if isinstance(node, _Inode):
+            self.change()
             self.take(-len(node.data))
             directory.change(_Removed(path.name))
 
     def remove_tree(self, path: Path) -> None:
         """As the port says."""
+        self.change()
         self._directory(path.parent).change(_Removed(path.name))
 
     def sync_directory(self, path: Path) -> None:
         """As the port says."""
+        self.change()
         if self.sync_fails():
             raise OSError(errno.EIO, "a planted sync error")
         self._directory(path).sync()
