@@ -88,7 +88,7 @@ class Housekeeping:
     async def _drop_retired(self) -> None:
         """Remove what retention and truncation let go, once the new starts are written down."""
         for directory in self._directories:
-            retired = [log for log in directory.logs.values() if log.retired]
+            retired = [log for log in list(directory.logs.values()) if log.retired]
             if retired:
                 await asyncio.to_thread(directory.plan_log_starts())
             for log in retired:

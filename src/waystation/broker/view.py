@@ -61,7 +61,7 @@ class ClusterView:
         async with self._moved:
             await self._moved.wait_for(lambda: self.image.revision >= revision)
 
-    async def change(self, decide: Decide[T]) -> T:
+    async def change(self, decide: Decide[T], leases: Mapping[str, LeaseId] | None = None) -> T:
         """Decide on the newest image, write, and wait until this broker has acted on it.
 
         Decides again on a newer image for as long as others change the same items first.
@@ -70,7 +70,7 @@ class ClusterView:
             while True:
                 answer, decisions = decide(self.image)
                 try:
-                    await self.reached(await self.write(decisions))
+                    await self.reached(await self.write(decisions, leases))
                     return answer
                 except ChangeLostError:
                     await self.reached((await self._store.get("cluster")).revision)
