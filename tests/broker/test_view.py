@@ -1,0 +1,111 @@
+"""The cluster's view: it moves forward, and a change is visible once it was acted on."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from waystation.broker.view import ClusterView
+from waystation.cluster.changes import Changes
+from waystation.cluster.image import ClusterImage
+from waystation.cluster.membership import take_producer_ids
+from waystation.coordination.sqlite import SqliteStore
+from waystation.runtime.tasks import Tasks
+
+
+class Follower:
+    """A view that follows a store, and what it acted on."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.acted: list[int] = []
+        self.hold: asyncio.Event | None = None
+        self.view = ClusterView(store, self._act)
+        self.tasks = Tasks()
+
+    async def _act(self, before: ClusterImage, after: ClusterImage) -> None:
+        assert before.revision < after.revision
+        if self.hold is not None:
+            await self.hold.wait()
+        self.acted.append(after.revision)
+
+    async def start(self) -> None:
+        await self.view.load()
+        self.tasks.spawn(self.view.follow(), "view")
+
+
+def take(image: ClusterImage) -> tuple[range, list[Changes]]:
+    block, changes = take_producer_ids(image, 10)
+    return block, [changes]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cluster.sqlite"
+
+
+async def test_a_change_is_seen_when_the_call_returns(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        follower = Follower(store)
+        await follower.start()
+        block = await follower.view.change(take)
+
+        assert block == range(10)
+        assert follower.acted == [follower.view.image.revision]
+        assert await follower.view.change(take) == range(10, 20)
+        await follower.tasks.aclose()
+
+
+async def test_a_change_is_not_seen_before_it_was_acted_on(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        follower = Follower(store)
+        await follower.start()
+        before = follower.view.image.revision
+        follower.hold = asyncio.Event()
+        change = asyncio.ensure_future(follower.view.change(take))
+        await store.get("")  # everything written so far was published
+        await asyncio.sleep(0)
+
+        assert not change.done()
+        assert follower.view.image.revision == before
+        follower.hold.set()
+        await change
+        assert follower.view.image.revision > before
+        await follower.tasks.aclose()
+
+
+async def test_a_decision_that_was_overtaken_is_made_again(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        first, second = Follower(store), Follower(store)
+        await first.start()
+        await second.start()
+        blocks = await asyncio.gather(
+            *(follower.view.change(take) for follower in (first, second) for _ in range(5))
+        )
+
+        assert sorted(block.start for block in blocks) == list(range(0, 100, 10))
+        await first.tasks.aclose()
+        await second.tasks.aclose()
+
+
+async def test_changes_that_were_dropped_are_read_again(path: Path) -> None:
+    async with SqliteStore(path, history_max=2) as store:
+        behind, writer = Follower(store), Follower(store)
+        await behind.view.load()
+        await writer.start()
+        for _ in range(10):
+            await writer.view.change(take)
+        behind.tasks.spawn(behind.view.follow(), "view")
+        await behind.view.reached(writer.view.image.revision)
+
+        assert behind.view.image.revision >= writer.view.image.revision
+        await behind.tasks.aclose()
+        await writer.tasks.aclose()
+
+
+async def test_nothing_to_change_waits_for_nothing(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        follower = Follower(store)
+        await follower.start()
+
+        assert await follower.view.change(lambda _: ("answer", [])) == "answer"
+        await follower.tasks.aclose()
