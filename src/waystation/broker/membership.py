@@ -85,6 +85,7 @@ class Membership:
             return None, [changes, *offices]
 
         await self._view.change(decide, bound)
+        _events.info("membership.regained", node=self._node)
 
     async def leave(self) -> None:
         """Give up the registration at once, so that nobody waits for the lease to end."""

@@ -95,7 +95,7 @@ class Intake:
             stamp_append_time(batch, 0, now)
             header = peek(batch)
         elif header.max_timestamp - now > self._after_max_ms or self._before_max_ms < _ANY_AGE_MS:
-            self._check_timestamps(batch, now)
+            self._check_timestamps(batch, header, now)
         return batch, header
 
     def _recompressed(self, batch: memoryview) -> tuple[memoryview, BatchHeader]:
@@ -105,7 +105,7 @@ class Intake:
             raise MessageTooLargeError(len(anew), self._max_bytes, "the batch, stored as it must,")
         return anew, peek(anew)
 
-    def _check_timestamps(self, batch: memoryview, now: Millis) -> None:
+    def _check_timestamps(self, batch: memoryview, header: BatchHeader, now: Millis) -> None:
         """Look at each record: a client is told which of them to leave out."""
         earliest, latest = now - self._before_max_ms, now + self._after_max_ms
         rejected = [
@@ -115,6 +115,10 @@ class Intake:
         ]
         if rejected:
             raise RejectedRecordsError(rejected)
+        if header.max_timestamp > latest:
+            raise InvalidTimestampError(
+                f"the batch claims a timestamp of {header.max_timestamp}, no record has it"
+            )
 
 
 def _check_contents(batch: memoryview, header: BatchHeader) -> None:
