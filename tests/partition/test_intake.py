@@ -44,6 +44,7 @@ def test_a_good_batch_is_let_in_as_it_is() -> None:
         (forged(BATCH, base_offset=1), InvalidRecordError),
         (batch_of(b"x", producer=(1, 0, 0), transactional=True), NoTransactionError),
     ],
+    ids=["nothing", "no header", "no end", "damaged", "offsets of its own", "transactional"],
 )
 def test_a_bad_batch_is_not(batch: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
