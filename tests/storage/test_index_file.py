@@ -14,6 +14,7 @@ from waystation.testing.disk import SimulatedDisk
 
 ENTRY = Struct(">ii")
 PATH = Path("/index")
+FLOOR = (0, -1)
 ENTRIES = [(3 * n + 1, 10 * n) for n in range(1_500)]
 
 
@@ -84,7 +85,7 @@ def test_a_full_disk_keeps_entries_in_memory(disk: SimulatedDisk) -> None:
 def test_only_leading_entries_below_a_limit_are_kept(disk: SimulatedDisk, count: int) -> None:
     index = index_of(disk, count)
 
-    index.keep_below(0, 5)
+    index.keep_below(0, 5, FLOOR)
 
     assert len(index) == 2
     assert index.last_up_to(0, 100) == ENTRIES[1]
@@ -97,7 +98,17 @@ def test_what_a_crash_left_behind_the_last_entry_is_dropped(disk: SimulatedDisk)
     handle = FileHandle(OpenFiles(disk, 10), PATH.parent, PATH.name)
     index = IndexFile(handle, ENTRY, 5)
 
-    index.keep_below(0, 1_000)
+    index.keep_below(0, 1_000, FLOOR)
 
     assert len(index) == 3
     assert disk.open(PATH).size() == 3 * ENTRY.size
+
+
+def test_zeros_are_no_first_entry(disk: SimulatedDisk) -> None:
+    """A length may reach the disk without its bytes."""
+    disk.open(PATH, create=True).truncate(2 * ENTRY.size)
+    index = IndexFile(FileHandle(OpenFiles(disk, 10), PATH.parent, PATH.name), ENTRY, 2)
+
+    index.keep_below(0, 1_000, FLOOR)
+
+    assert len(index) == 0

@@ -89,6 +89,8 @@ class Trial:
         self.start = 0
         self.lives = 1
         self.was_truncated = False
+        self.origin = 0
+        self.new_origin: int | None = None
         self.settings = TopicSettings(
             segment_bytes=chance.choice((600, 3_000, 20_000)),
             index_interval_bytes=chance.choice((0, 100, 1_000)),
@@ -258,6 +260,22 @@ class Trial:
         self._forget_past(target)
         self.flushed_end = target
 
+    def begin_elsewhere(self) -> None:
+        """A follower whose leader has deleted all that it holds."""
+        self.new_origin = self.log.log_end + self.chance.randrange(1, 1_000)
+        self.was_truncated = True
+        self.log.start_at(Offset(self.new_origin))
+        self._adopt_origin()
+
+    def _adopt_origin(self) -> None:
+        """The log has moved: nothing of what it held counts any more."""
+        assert self.new_origin is not None
+        self.origin = self.start = self.start_written = self.flushed_end = self.new_origin
+        self.new_origin = None
+        self.batches = []
+        # Interrupted by a crash, the log may still know the producers it had.
+        self.producers = [Producer(one.id + 10) for one in self.producers]
+
     def restart_cleanly(self) -> None:
         self.directory.close({})
         self.directory.unlock()
@@ -280,13 +298,16 @@ class Trial:
     def check_after_restart(self) -> None:
         """Promises 1 to 4; what the log lost is forgotten by the list too."""
         log = self.log
+        if log.log_start == self.new_origin:
+            self._adopt_origin()
+        self.new_origin = None
         assert log.log_end >= self.flushed_end, f"lost [{log.log_end}, {self.flushed_end})"
         assert self.start_written <= log.log_start <= self.start, (
             f"starts at {log.log_start}, not within [{self.start_written}, {self.start}]"
         )
         assert log.log_start <= log.log_end
         assert log.flushed_end == log.log_end
-        ends = [self.batches[0].base if self.batches else 0, *(b.end for b in self.batches)]
+        ends = [self.origin, *(b.end for b in self.batches)]
         assert log.log_end in ends, f"ends at {log.log_end}, in the middle of a batch"
         self._forget_past(log.log_end)
         self.start = self.start_written = log.log_start
@@ -412,7 +433,7 @@ class Trial:
                 producer.next_sequence,
                 producer.next_sequence + len(timestamps),
             )
-        assert base == (self.batches[-1].end if self.batches else 0), f"a gap before {base}"
+        assert base == (self.batches[-1].end if self.batches else self.origin), f"a gap at {base}"
         self.batches.append(
             Batch(
                 bytes(content),
@@ -475,6 +496,7 @@ _WEIGHTS: tuple[tuple[Callable[[Trial], None], int], ...] = (
     (Trial.delete_records, 2),
     (Trial.fail_a_sync, 1),
     (Trial.truncate, 1),
+    (Trial.begin_elsewhere, 1),
     (Trial.read, 6),
     (Trial.crash, 4),
     (Trial.lose_power_soon, 3),

@@ -252,10 +252,16 @@ class DataDirectory:
         except OSError as error:
             self.fail(f"cannot write in {self.path}: {error}")
 
-    def lower_recovery_point(self, log: Log) -> None:
-        """Write down that recovery must look at more of ``log`` than before."""
-        self._write([(RECOVERY_POINTS, self._recovery_points)])
+    def write_marks(self, log: Log) -> None:
+        """Write down at once where ``log`` begins, and where recovery begins with it.
+
+        In this order: a recovery point that the log does not reach would mean damage.
+        """
+        self._write([(LOG_STARTS, self._starts), (RECOVERY_POINTS, self._recovery_points)])
         log.check_online()
+        written = self._written[RECOVERY_POINTS].get(log.name), self._starts().get(log.name)
+        if written != (log.recovery_point, self._written[LOG_STARTS].get(log.name)):
+            raise StorageError(f"{self.path} is full: the end of {log.name} cannot be changed")
 
     def drop_retired(self, log: Log, now: Millis) -> None:
         """Rename the files of retired segments that nothing needs any more.
@@ -360,12 +366,14 @@ class DataDirectory:
         return {name: log.recovery_point for name, log in list(self.logs.items())}
 
     def _starts(self) -> dict[TopicPartition, Offset]:
-        logs = list(self.logs.items())
-        return {
-            name: min(log.log_start, max(log.flushed_end, log.recovery_point))
-            for name, log in logs
-            if log.log_start > 0
-        }
+        """Where logs begin, as far as they reach that on disk; never less than is written."""
+        written = self._written[LOG_STARTS]
+        starts = {}
+        for name, log in list(self.logs.items()):
+            reached = max(log.flushed_end, log.recovery_point, written.get(name, Offset(0)))
+            if log.log_start > 0:
+                starts[name] = min(log.log_start, reached)
+        return starts
 
     def _write(
         self, wanted: list[tuple[str, Callable[[], Mapping[TopicPartition, Offset]]]]

@@ -94,13 +94,13 @@ class IndexFile:
         if self._changes == sync.changes:
             self._handle.pinned = False
 
-    def keep_below(self, field: int, limit: int) -> None:
-        """Keep the leading entries that rise and whose ``field`` is below ``limit``.
+    def keep_below(self, field: int, limit: int, floor: tuple[int, ...]) -> None:
+        """Keep the leading entries that rise from ``floor`` and whose ``field`` is below ``limit``.
 
         What a crash left behind them may be anything, zeros for instance: they are looked at
         from the first one on.
         """
-        count, before = 0, (-1,) * len(self._entry.unpack(bytes(self._entry.size)))
+        count, before = 0, floor
         for entry in self._all():
             if entry[field] >= limit or any(map(le, entry, before)):
                 break

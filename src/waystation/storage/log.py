@@ -86,8 +86,8 @@ class Home(Protocol):
         """Raise if a crash could let ``log`` begin before ``start`` again."""
         ...
 
-    def lower_recovery_point(self, log: "Log") -> None:
-        """Write down that recovery must look at more of ``log`` than before."""
+    def write_marks(self, log: "Log") -> None:
+        """Write down at once where ``log`` begins, and where recovery begins with it."""
         ...
 
 

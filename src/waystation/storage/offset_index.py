@@ -11,6 +11,8 @@ from waystation.storage.open_files import FileHandle
 
 ENTRY = Struct(">ii")
 _OFFSET, _POSITION = 0, 1
+# The first batch of a segment has no entry, so both are greater.
+_FLOOR = (0, 0)
 
 
 class OffsetIndex:
@@ -56,4 +58,4 @@ class OffsetIndex:
 
     def cut(self, offset: int) -> None:
         """Forget batches that end at or after ``offset``."""
-        self.entries.keep_below(_OFFSET, offset)
+        self.entries.keep_below(_OFFSET, offset, _FLOOR)

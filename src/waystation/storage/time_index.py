@@ -13,6 +13,7 @@ from waystation.storage.open_files import FileHandle
 
 ENTRY = Struct(">qi")
 _TIMESTAMP, _OFFSET = 0, 1
+_FLOOR = (0, -1)
 
 
 class Moment(NamedTuple):
@@ -66,5 +67,5 @@ class TimeIndex:
 
     def cut(self, offset: int) -> None:
         """Forget entries at or after ``offset``."""
-        self.entries.keep_below(_OFFSET, offset)
+        self.entries.keep_below(_OFFSET, offset, _FLOOR)
         self._last_timestamp = self.last.timestamp

@@ -5,13 +5,15 @@ and a recovery point past it.  Only then the tail itself.  A crash in between le
 recovery verifies from before the cut, and that is cut again when its leader says so.
 """
 
+from contextlib import suppress
+
 from waystation.model.offsets import NO_TIMESTAMP, Offset
 from waystation.storage import names
 from waystation.storage.log import Log
 from waystation.storage.producer_state import ProducerStates
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import decode_snapshot
-from waystation.storage.walk import walk
+from waystation.storage.walk import BrokenBatchError, verify
 
 
 def truncate_to(log: Log, offset: Offset) -> None:
@@ -43,13 +45,16 @@ def start_at(log: Log, offset: Offset) -> None:
     """Drop everything and begin anew at ``offset``, with neither epochs nor producers."""
     log.check_online()
     _stop_vouching(log, Offset(-1))
-    for segment in reversed(log.segments):
+    # From here on recovery makes an empty log at the offset of whatever it finds.
+    log.log_start = log.recovery_point = offset
+    log.directory.write_marks(log)
+    for segment in (*log.retired, *log.segments):
         _remove(log, segment)
+    log.retired = []
     fresh = Segment.create(log.directory.files, log.path, offset)
     log.directory.disk.sync_directory(log.path)
     log.epochs.clear()
     log.producers = ProducerStates()
-    log.log_start = log.recovery_point = offset
     log.replace_segments([fresh], offset)
 
 
@@ -61,7 +66,7 @@ def _stop_vouching(log: Log, offset: Offset) -> None:
     log.directory.disk.sync_directory(log.path)
     if log.recovery_point > offset:
         log.recovery_point = max(offset, Offset(0))
-        log.directory.lower_recovery_point(log)
+        log.directory.write_marks(log)
 
 
 def _remove(log: Log, segment: Segment) -> None:
@@ -78,14 +83,14 @@ def _producers(log: Log) -> ProducerStates:
         since, states = offset, ProducerStates(decode_snapshot(content))
         break
     for segment in (*log.retired, *log.segments):
-        if segment.next_offset <= since:
-            continue
-        start = segment.offset_index.before(since - segment.base_offset)
-        for _, header in walk(segment.file(), start, segment.size_bytes):
-            if (
-                header.producer_id >= 0
-                and header.base_sequence >= 0
-                and header.base_offset >= since
-            ):
-                states.note(header, header.base_offset, NO_TIMESTAMP)
+        if segment.next_offset > since:
+            _replay(segment, since, states)
     return states
+
+
+def _replay(segment: Segment, since: Offset, states: ProducerStates) -> None:
+    start = segment.offset_index.before(since - segment.base_offset)
+    with suppress(BrokenBatchError):
+        for _, header in verify(segment.file(), start, segment.size_bytes):
+            if header.base_offset >= since and header.producer_id >= 0 <= header.base_sequence:
+                states.note(header, header.base_offset, NO_TIMESTAMP)
