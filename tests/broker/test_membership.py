@@ -7,7 +7,6 @@ from threading import Event
 
 from tests.apis.asking import Asking
 from tests.apis.kit import batch_of
-
 from waystation.messages.metadata import MetadataRequest
 from waystation.runtime.clock import SystemClock
 from waystation.testing.process import BrokerProcess

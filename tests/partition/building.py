@@ -72,7 +72,7 @@ class World:
             node=HERE,
             flusher=cast(Flusher, self.flusher),
             meter=TopicMeter(self.registry, "t"),
-            defer=self.deferred.append,
+            defer=lambda run: self.deferred.append(run),
         )
 
     def turn(self) -> None:
