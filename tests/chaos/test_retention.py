@@ -1,9 +1,9 @@
 """Retention and truncation free disk and move the log's start, and kill -9 undoes neither."""
 
 import random
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,30 +93,35 @@ def test_truncation_frees_disk_and_survives_kill_9(tmp_path: Path) -> None:
 def test_kill_9_brings_nothing_deleted_back_and_takes_nothing_later(tmp_path: Path) -> None:
     chance = random.Random(ROUNDS)
     options = OPTIONS | {"retention.bytes": str(4 * MB)}
-    broker = BrokerProcess(tmp_path / "data", options=options).start()
-    with PlainClient(broker.bootstrap) as client:
-        client.create("ring")
-    history = History(broker.bootstrap)
-    for _ in range(ROUNDS):
-        writer = threading.Thread(target=history.write, daemon=True)
-        cutter = threading.Thread(target=history.truncate, args=(chance.random(),), daemon=True)
-        writer.start()
-        cutter.start()
-        # Real time on a real machine: the moment of death is what the test varies.
-        time.sleep(chance.uniform(0.2, 1.2))
-        first_file = first_base(broker.data_dir / "ring-0")
-        broker.kill()
-        writer.join()
-        cutter.join()
-        broker.start()
-        history.check(first_file)
+    broker = BrokerProcess(tmp_path / "data", options=options)
+    with broker.start():
+        with PlainClient(broker.bootstrap) as client:
+            client.create("ring")
+        history = History(broker.bootstrap)
+        for _ in range(ROUNDS):
+            die_at_work(broker, history, chance)
+
+        assert broker.stop() == 0
 
     figure(
         f"{ROUNDS} kills under retention and truncation: {len(history.acknowledged)} batches "
         f"acknowledged, log start {history.start}"
     )
     assert history.start > 0
-    assert broker.stop() == 0
+
+
+def die_at_work(broker: BrokerProcess, history: "History", chance: random.Random) -> None:
+    """Write and truncate until kill -9, start again, and look at what is left."""
+    with ThreadPoolExecutor() as pool:
+        at_work = [pool.submit(history.write), pool.submit(history.truncate, chance.random())]
+        # Real time on a real machine: the moment of death is what the test varies.
+        time.sleep(chance.uniform(0.2, 1.2))
+        first_file = first_base(broker.data_dir / "ring-0")
+        broker.kill()
+        for one in at_work:
+            one.result()
+    broker.start()
+    history.check(first_file)
 
 
 class History:
