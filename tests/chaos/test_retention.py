@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]
 
 MB = 1_000_000
 HOUR_MS = 3_600_000
-ROUNDS = count(5, 50)
+ROUNDS = count(4, 50)
 OPTIONS = {
     "segment.bytes": str(MB),
     "log.retention.check.interval.ms": "100",
@@ -90,10 +90,13 @@ def test_truncation_frees_disk_and_survives_kill_9(tmp_path: Path) -> None:
             assert sorted(read_all(after, "ledger", end - 105)) == list(range(end - 105, end))
 
 
-def test_kill_9_brings_nothing_deleted_back_and_takes_nothing_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("volatile", [False, True], ids=["page-cache-survives", "power-fails"])
+def test_kill_9_brings_nothing_deleted_back_and_takes_nothing_later(
+    tmp_path: Path, volatile: bool
+) -> None:
     chance = random.Random(ROUNDS)
     options = OPTIONS | {"retention.bytes": str(4 * MB)}
-    broker = BrokerProcess(tmp_path / "data", options=options)
+    broker = BrokerProcess(tmp_path / "data", options=options, volatile=volatile)
     with broker.start():
         with PlainClient(broker.bootstrap) as client:
             client.create("ring")
@@ -103,8 +106,9 @@ def test_kill_9_brings_nothing_deleted_back_and_takes_nothing_later(tmp_path: Pa
 
         assert broker.stop() == 0
 
+    deaths = "power failures" if volatile else "kills"
     figure(
-        f"{ROUNDS} kills under retention and truncation: {len(history.acknowledged)} batches "
+        f"{ROUNDS} {deaths} under retention and truncation: {len(history.acknowledged)} batches "
         f"acknowledged, log start {history.start}"
     )
     assert history.start > 0
