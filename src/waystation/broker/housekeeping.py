@@ -41,23 +41,31 @@ class Housekeeping:
         self._settings = settings
         self._clock = clock
         self._flushed_up_to = 0
+        self._checkpointed_s = self._retired_s = 0.0
 
     async def run(self) -> None:
-        """Go on until cancelled."""
-        checkpointed = retired = self._clock.monotonic()
+        """Go on until cancelled; what fails once is tried again in the next round."""
+        self._checkpointed_s = self._retired_s = self._clock.monotonic()
         while True:
             await asyncio.sleep(_TICK_S)
-            settings, now_s = self._settings(), self._clock.monotonic()
-            await self._each(self._tend)
-            self._holdings.tidy_journals()
-            self._flush_some(settings.log_flush_offset_checkpoint_interval_ms)
-            if (now_s - checkpointed) * 1_000 >= settings.log_flush_offset_checkpoint_interval_ms:
-                checkpointed = now_s
-                await self.checkpoint()
-            if (now_s - retired) * 1_000 >= settings.log_retention_check_interval_ms:
-                retired = now_s
-                await self._each(self._retire)
-            await self._drop_retired()
+            try:
+                await self._round()
+            except Exception as error:  # the outermost frame of this task
+                events.error("round.failed", exc_info=error)
+
+    async def _round(self) -> None:
+        settings, now_s = self._settings(), self._clock.monotonic()
+        await self._each(self._tend)
+        self._holdings.tidy_journals()
+        self._flush_some(settings.log_flush_offset_checkpoint_interval_ms)
+        since_checkpoint_ms = (now_s - self._checkpointed_s) * 1_000
+        if since_checkpoint_ms >= settings.log_flush_offset_checkpoint_interval_ms:
+            self._checkpointed_s = now_s
+            await self.checkpoint()
+        if (now_s - self._retired_s) * 1_000 >= settings.log_retention_check_interval_ms:
+            self._retired_s = now_s
+            await self._each(self._retire)
+        await self._drop_retired()
 
     async def checkpoint(self) -> None:
         """Write down how far every log is safe."""
