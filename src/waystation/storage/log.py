@@ -295,7 +295,7 @@ class Log:
         if error.errno in NO_SPACE:
             return self._full()
         failure = StorageError(f"cannot {what} {self.path}: {error.strerror or error}")
-        self.directory.fail(str(failure))
+        self.fail(failure)
         return failure
 
     def _full(self) -> StorageError:
