@@ -61,11 +61,12 @@ def test_after_a_failed_sync_every_later_one_fails(
 
     def fail(descriptor: int) -> None:
         attempts.append(descriptor)
-        raise OSError(errno.EIO, "lost")
+        raise OSError(errno.ENOSPC, "lost")
 
     monkeypatch.setattr(disk_module, "_datasync", fail)
-    with pytest.raises(OSError, match="lost"):
+    with pytest.raises(OSError, match="lost") as lost:
         file.datasync()
+    assert lost.value.errno == errno.EIO, "taken for a disk that is merely full"
     monkeypatch.undo()
     with pytest.raises(OSError, match="earlier sync"):
         file.datasync()

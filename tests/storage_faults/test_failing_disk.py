@@ -164,6 +164,37 @@ def test_a_read_error_takes_its_directory_offline_and_no_other(disk: SimulatedDi
     assert values_of(other) == [b"fine"]
 
 
+def test_a_process_without_descriptors_refuses_and_goes_on_later(tmp_path: Path) -> None:
+    disk = RealDisk()
+    directory, log = new_log(disk, path=tmp_path)
+    append_values(log, b"a")
+    flush(log)
+    log.active.release()
+
+    with descriptors_of_at_most(3):
+        with pytest.raises(StorageError, match="too many open files"):
+            append_values(log, b"b")
+        with pytest.raises(StorageError, match="too many open files"):
+            log.read(Offset(0), 1, log.log_end)
+        checkpoint(directory)
+
+    assert directory.offline is None
+    append_values(log, b"c")
+    checkpoint(directory)
+    assert values_of(log) == [b"a", b"c"]
+    assert log.recovery_point == 2
+
+
+@contextmanager
+def descriptors_of_at_most(count: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_a_sync_that_fails_in_a_checkpoint_takes_the_directory_offline(
     disk: SimulatedDisk,
 ) -> None:

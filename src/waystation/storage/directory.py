@@ -38,7 +38,7 @@ from waystation.storage.open_files import OpenFiles
 from waystation.storage.recovery import Marks, new_log, open_log
 from waystation.storage.reserve import Reserve
 from waystation.storage.settings import StorageSettings
-from waystation.storage.tickets import NO_SPACE, CheckpointTicket
+from waystation.storage.tickets import NO_DESCRIPTORS, NO_SPACE, CheckpointTicket
 from waystation.storage.writeback import Writeback
 from waystation.telemetry.logs import get_logger
 
@@ -355,10 +355,11 @@ class DataDirectory:
         except OSError as error:
             if not self.holds(log):
                 return  # Deleted meanwhile, and its directory with it.
-            if error.errno in NO_SPACE:
+            if error.errno in (*NO_SPACE, *NO_DESCRIPTORS):
                 log.abandon_checkpoint(ticket)
-                self.reserve.spend()
-                _events.warning("checkpoint.skipped", partition=str(log.name), reason="disk full")
+                if error.errno in NO_SPACE:
+                    self.reserve.spend()
+                _events.warning("checkpoint.skipped", partition=str(log.name), reason=str(error))
             else:
                 self.fail(f"cannot sync {log.path}: {error}")
 
@@ -388,8 +389,8 @@ class DataDirectory:
         except OSError as error:
             if error.errno in NO_SPACE and self.reserve.spend():
                 self._write(wanted)
-            elif error.errno in NO_SPACE:
-                _events.warning("checkpoint.not.written", path=str(self.path), reason="disk full")
+            elif error.errno in (*NO_SPACE, *NO_DESCRIPTORS):
+                _events.warning("checkpoint.not.written", path=str(self.path), reason=str(error))
             else:
                 self.fail(f"cannot write checkpoints: {error}")
 

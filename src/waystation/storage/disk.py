@@ -12,6 +12,7 @@ Simulated disks that forget and tear live in ``waystation.testing.disk``.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -160,12 +161,12 @@ class RealFile:
         """HOT: once per group commit.  The lock keeps two syncs from sharing one error."""
         with self._sync_lock:
             if self._sync_failed:
-                raise OSError("an earlier sync of this file has failed")
+                raise OSError(errno.EIO, "an earlier sync of this file has failed")
             try:
                 _datasync(self._descriptor)
-            except OSError:
+            except OSError as error:
                 self._sync_failed = True
-                raise
+                raise _sync_lost(error) from error
 
     def start_writeback(self, position: int, nbytes: int) -> None:
         """``sync_file_range`` where the C library has it."""
@@ -241,6 +242,8 @@ class RealDisk:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            raise _sync_lost(error) from error
         finally:
             os.close(descriptor)
 
@@ -285,6 +288,11 @@ def _entries(found: Iterator[os.DirEntry[str]]) -> Iterator[Entry]:
     for one in found:
         directory = one.is_dir(follow_symlinks=False)
         yield Entry(one.name, directory, 0 if directory else one.stat().st_size)
+
+
+def _sync_lost(error: OSError) -> OSError:
+    """A sync may fail for want of space too, and has lost pages all the same."""
+    return OSError(errno.EIO, f"the sync failed: {error.strerror}")
 
 
 _datasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)

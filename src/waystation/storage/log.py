@@ -32,7 +32,13 @@ from waystation.storage.reader import LogSlice, Reader
 from waystation.storage.reserve import Reserve
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import encode_snapshot
-from waystation.storage.tickets import NO_SPACE, CheckpointTicket, FlushTicket, Snapshot
+from waystation.storage.tickets import (
+    NO_DESCRIPTORS,
+    NO_SPACE,
+    CheckpointTicket,
+    FlushTicket,
+    Snapshot,
+)
 from waystation.telemetry.logs import get_logger
 
 __all__ = ["Appended", "FlushTicket", "Home", "Log", "LogSlice", "Opened"]
@@ -285,15 +291,20 @@ class Log:
         """Take back what was written of the batch; if that fails too the log is in doubt."""
         segment = self.active
         try:
-            segment.file().truncate(segment.size_bytes)
+            if error.errno not in NO_DESCRIPTORS:
+                segment.file().truncate(segment.size_bytes)
         except OSError as second:
             return self._failed(second, "cut back")
         return self._failed(error, "write to")
 
     def _failed(self, error: OSError, what: str) -> StorageError:
-        """A full disk refuses; anything else takes the directory offline."""
+        """A full disk or process refuses; anything else takes the directory offline."""
         if error.errno in NO_SPACE:
             return self._full()
+        if error.errno in NO_DESCRIPTORS:
+            return StorageError(
+                f"cannot {what} {self.path}: too many open files; raise the limit (ulimit -n)"
+            )
         failure = StorageError(f"cannot {what} {self.path}: {error.strerror or error}")
         self.fail(failure)
         return failure
@@ -399,23 +410,21 @@ class Log:
         try:
             for segment in unchecked:
                 segment.save_indexes()
+            ticket = CheckpointTicket(
+                self.directory.disk,
+                self.path,
+                unchecked,
+                [*self._snapshots_due, self._snapshot()],
+                epochs=encode_epochs(self.epochs.entries) if self._epochs_changed else None,
+                new_names=self._new_names,
+                cuts=self._cuts,
+            )
         except OSError as error:
-            _events.warning("checkpoint.skipped", partition=str(self.name), reason=str(error))
+            failure = self._failed(error, "checkpoint")
+            _events.warning("checkpoint.skipped", partition=str(self.name), reason=str(failure))
             if error.errno in NO_SPACE:
                 self.directory.reserve.spend()
-            else:
-                self._failed(error, "index")
             return None
-        snapshots = [*self._snapshots_due, self._snapshot()]
-        ticket = CheckpointTicket(
-            self.directory.disk,
-            self.path,
-            unchecked,
-            snapshots,
-            epochs=encode_epochs(self.epochs.entries) if self._epochs_changed else None,
-            new_names=self._new_names,
-            cuts=self._cuts,
-        )
         self._snapshots_due = []
         self._epochs_changed = self._new_names = False
         self.checkpointed_bytes = self.written_bytes

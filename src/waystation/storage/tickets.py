@@ -17,6 +17,9 @@ from waystation.storage.segment import Segment
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk that is full refuses, but has lost nothing: it may be tried again."""
 
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""A file could not be opened, so nothing was done to it."""
+
 
 class Growing(Protocol):
     """The log, as far as a flush looks at it from its thread."""
