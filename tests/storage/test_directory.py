@@ -152,6 +152,18 @@ def test_a_new_log_is_not_taken_for_its_deleted_namesake(disk: SimulatedDisk) ->
     assert values_of(log) == [b"new"]
 
 
+def test_a_deleted_logs_checkpoint_leaves_nothing_to_its_namesake(disk: SimulatedDisk) -> None:
+    directory, log = new_log(disk)
+    append_values(log, *[b"x"] * 50)
+    write = directory.plan_checkpoint({})
+    directory.delete_log(log)
+    log = directory.create_log(NAME, OTHER_ID, SMALL)
+    write()
+
+    assert directory.offline is None
+    assert names_in(disk) == [segment_name(0), "partition.metadata"]
+
+
 def test_after_a_clean_close_nothing_is_scanned(disk: SimulatedDisk) -> None:
     directory, log = new_log(disk, SMALL)
     append_values(log, *[b"x" * 100] * 500)

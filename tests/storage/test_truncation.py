@@ -91,3 +91,17 @@ def test_a_log_can_begin_anew_at_any_offset(disk: SimulatedDisk) -> None:
     log = open_log(disk, SMALL)[1]
     assert (log.log_start, log.log_end) == (5_000, 5_001)
     assert values_of(log) == [b"new"]
+
+
+def test_a_checkpoint_begun_before_the_cut_vouches_for_nothing(disk: SimulatedDisk) -> None:
+    directory, log = new_log(disk)
+    append_values(log, *VALUES)
+    write = directory.plan_checkpoint({})
+    log.truncate_to(Offset(4))
+    write()
+
+    assert log.recovery_point <= 4
+    append_values(log, b"other")
+    flush(log)
+    disk.crash()
+    assert values_of(open_log(disk)[1]) == [*VALUES[:4], b"other"]

@@ -181,6 +181,9 @@ class DataDirectory:
     def delete_log(self, log: Log) -> None:
         """Remove a log with all its records; gone for the next start at once."""
         self.logs.pop(log.name, None)
+        with log.cutting:
+            # A checkpoint must not leave anything in the directory of a namesake.
+            log.invalidate_tickets()
         doomed = self.path / names.deleted_directory_name(log.name, self._chance.new_id())
         try:
             self.disk.rename(log.path, doomed)
@@ -350,8 +353,7 @@ class DataDirectory:
         if self.offline is not None:
             return
         try:
-            ticket.sync()
-            log.finish_checkpoint(ticket)
+            log.carry_out(ticket)
         except OSError as error:
             if not self.holds(log):
                 return  # Deleted meanwhile, and its directory with it.

@@ -15,6 +15,7 @@ A log belongs to the loop's thread; only tickets (``tickets.py``) are for others
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 from waystation.model.errors import OffsetOutOfRangeError, StorageError
@@ -134,6 +135,7 @@ class Log:
         "_written_back",
         "active",
         "checkpointed_bytes",
+        "cutting",
         "damage",
         "directory",
         "dirty_since",
@@ -194,6 +196,7 @@ class Log:
         # The process before may have been killed between making a file and syncing its name.
         self._names_changed = self._new_names = True
         self._cuts = 0
+        self.cutting = Lock()
         self._written_back = self.active.size_bytes
         self._jitter_share = jitter_share
 
@@ -430,17 +433,23 @@ class Log:
         self.checkpointed_bytes = self.written_bytes
         return ticket
 
-    def finish_checkpoint(self, ticket: CheckpointTicket) -> None:
-        """The ticket's sync succeeded: older snapshots may go, but one per segment stays.
+    def carry_out(self, ticket: CheckpointTicket) -> None:
+        """Do what a checkpoint takes, unless the log was cut or deleted meanwhile.  Any thread.
 
-        Unlike the rest of a log this may run in the thread that synced: nothing of it is
-        written by the loop's.
+        Older snapshots may go afterwards, but one per segment stays.  Nothing of what is
+        changed here is changed elsewhere but under the same lock: a snapshot must never
+        appear behind the back of whoever cuts the log.
         """
-        if ticket.cuts != self._cuts:
-            return
-        self.recovery_point = ticket.end
-        for sync in ticket.indexes:
-            sync.owner.finish_sync(sync)
+        with self.cutting:
+            if ticket.cuts != self._cuts:
+                return
+            ticket.sync()
+            self.recovery_point = ticket.end
+            for sync in ticket.indexes:
+                sync.owner.finish_sync(sync)
+            self._thin_out_snapshots(ticket)
+
+    def _thin_out_snapshots(self, ticket: CheckpointTicket) -> None:
         kept = {ticket.end, *self._bases}
         written = dict.fromkeys([*self.snapshots, *(one.offset for one in ticket.snapshots)])
         for offset in written:
@@ -522,9 +531,13 @@ class Log:
             self._reader.forget()
             self._ends.clear()
 
+    def invalidate_tickets(self) -> None:
+        """The log is cut or deleted: whatever threads still do for it no longer counts."""
+        self._cuts += 1
+
     def replace_segments(self, segments: list[Segment], log_end: Offset) -> None:
         """The log was cut: it now consists of ``segments`` and ends at ``log_end``, synced."""
-        self._cuts += 1
+        self.invalidate_tickets()
         self.segments[:] = segments
         self._bases[:] = [one.base_offset for one in segments]
         self.active = segments[-1]
@@ -547,10 +560,12 @@ class Log:
         """Cut everything from ``offset`` on: a follower's tail that no leader has."""
         from waystation.storage.truncation import truncate_to
 
-        truncate_to(self, offset)
+        with self.cutting:
+            truncate_to(self, offset)
 
     def start_at(self, offset: Offset) -> None:
         """Drop everything and begin anew at ``offset``."""
         from waystation.storage.truncation import start_at
 
-        start_at(self, offset)
+        with self.cutting:
+            start_at(self, offset)
