@@ -25,7 +25,7 @@ from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.cluster.topics import TopicDefaults
 from waystation.coordination.store import CoordinationStore
 from waystation.model.errors import InvalidTopicError
-from waystation.model.ids import NodeId, TopicId, uuid_text
+from waystation.model.ids import NO_LEADER_EPOCH, NodeId, TopicId, uuid_text
 from waystation.model.offsets import Offset
 from waystation.model.settings import Option
 from waystation.model.topics import TopicSettings
@@ -147,6 +147,8 @@ class Broker:
         start = partition.delete_records(before)
         directory = partition.log.directory
         await asyncio.to_thread(directory.plan_log_starts())
+        # Deleted meanwhile: nothing was written down of it, and nothing needs to be.
+        partition.check_epoch(NO_LEADER_EPOCH)
         directory.check_start_written(partition.log, start)
         return start
 
