@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.figures import figure, megabytes
 from tests.support.plain_client import PlainClient, batch_of
+from waystation.server.outbox import SENDFILE_FROM_BYTES
 from waystation.testing.process import BrokerProcess
 
 pytestmark = pytest.mark.alone
@@ -30,7 +31,8 @@ def test_large_fetches_leave_by_sendfile(tmp_path: Path) -> None:
         sent = by_sendfile(broker) - before
 
     assert len(fetched.records) == BATCHES * len(BATCH)
-    assert sent == len(fetched.records)
+    # A rest that is no longer large is copied like any small stretch.
+    assert len(fetched.records) - SENDFILE_FROM_BYTES < sent <= len(fetched.records)
     figure(f"a fetch of {megabytes(len(fetched.records))}: {megabytes(sent)} left by sendfile")
 
 
