@@ -58,7 +58,13 @@ def test_where_no_file_can_be_opened_the_logs_own_files_are_synced(
 ) -> None:
     disk, writer = Disk(), Writer()
     journal = Journal(
-        disk, tmp_path, submit=now, post=now, defer=lambda _s, work: work(), fail=pytest.fail
+        disk,
+        tmp_path,
+        submit=now,
+        background=lambda _work: None,
+        post=now,
+        defer=lambda _s, work: work(),
+        fail=pytest.fail,
     )
     disk.lacks = lacks
     writer.log_end = Offset(1)

@@ -76,6 +76,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.disk = SimulatedDisk(seed)
+        # Every other life goes without files that were prepared beforehand.
+        self.prepares = seed % 2 == 0
         self.written: list[list[bytes]] = [[] for _ in range(LOGS)]
         self.safe = [0] * LOGS
         self.number = 0
@@ -97,6 +99,7 @@ class World:
             self.disk,
             ROOT / FOLDER,
             submit=self.work.append,
+            background=self.work.append if self.prepares else lambda _: None,
             post=self.soon.append,
             defer=lambda _, run: self.soon.append(run),
             fail=self.directory.fail,
@@ -186,6 +189,8 @@ def live(seed: int, steps: int = 150) -> None:
 def test_what_the_journal_called_safe_survives(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small files, so that they fill up and are used again within a life.
     monkeypatch.setattr(journal_module, "_FILE_BYTES", 3_000)
+    monkeypatch.setattr(journal_module, "_ROUND_BYTES_MAX", 50_000)
+    monkeypatch.setattr(journal_module, "_ZEROS", bytes(20_000))
     for seed in range(block * count(60, 2_000), (block + 1) * count(60, 2_000)):
         live(seed)
 
@@ -212,6 +217,8 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_each_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "_FILE_BYTES", 3_000)
+    monkeypatch.setattr(journal_module, "_ROUND_BYTES_MAX", 50_000)
+    monkeypatch.setattr(journal_module, "_ZEROS", bytes(20_000))
     BUGS[bug](monkeypatch)
 
     def every_seed() -> None:
@@ -261,7 +268,7 @@ def test_a_full_disk_sends_batches_to_their_own_files() -> None:
 
 
 def test_a_failed_sync_of_the_journal_takes_the_directory_offline() -> None:
-    world = World(2)
+    world = World(3)
     world.append(0)
     world.disk.fail_sync()
     while world.soon or world.work:

@@ -85,6 +85,7 @@ class Holdings:
             directory.disk,
             folder,
             submit=self._journal_worker(directory).submit,
+            background=self._journal_worker(directory).submit,
             post=self._loop.call_soon_threadsafe,
             defer=self._loop.call_later,
             fail=directory.fail,
@@ -180,6 +181,7 @@ class Holdings:
         if not self._replicas.of_topic(duty.name.topic):
             self._meters.forget(duty.name.topic)
         partition.drop()
+        partition.log.directory.disown(partition.log)
         await asyncio.to_thread(partition.log.directory.delete_log, partition.log)
 
     def _reconfigure(self, topic: str) -> None:

@@ -178,9 +178,14 @@ class DataDirectory:
                 self._write_offsets(RECOVERY_POINTS, self._recovery_points())
                 self._write_offsets(LOG_STARTS, self._starts())
 
+    def disown(self, log: Log) -> None:
+        """Do nothing more for ``log``, which is about to be deleted.  The loop's thread."""
+        if self.holds(log):
+            del self.logs[log.name]
+
     def delete_log(self, log: Log) -> None:
         """Remove a log with all its records; gone for the next start at once."""
-        self.logs.pop(log.name, None)
+        self.disown(log)
         with log.cutting:
             # A checkpoint must not leave anything in the directory of a namesake.
             log.invalidate_tickets()

@@ -123,6 +123,7 @@ class Flusher:
             job.done(log, error)
             return
         log.finish_flush(job.ticket)
-        if job.again and log.flushed_end < log.log_end:
+        # A deleted log has no files, and its name may already be another's.
+        if job.again and log.flushed_end < log.log_end and log.directory.holds(log):
             self.request(log, job.done)
         job.done(log, log.flushed_end)

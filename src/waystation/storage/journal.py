@@ -36,7 +36,8 @@ TAIL = struct.Struct(">Q16sI")
 
 _ENTRY_BYTES_MAX: Final = 32 << 10
 _ROUND_BYTES_MAX: Final = 512 << 10
-_FILE_BYTES: Final = 32 << 20
+_FILE_BYTES: Final = 16 << 20
+_ZEROS: Final = bytes(1 << 20)
 # With more full files than this, freeing them comes before sparing the disk.
 _FULL_MAX: Final = 4
 # Rounds that follow each other closely wait a little, to take more along; longer where many
@@ -117,6 +118,7 @@ class Journal:
         folder: Path,
         *,
         submit: Submit,
+        background: Submit,
         post: Post,
         defer: Defer,
         fail: Callable[[str], None],
@@ -124,11 +126,12 @@ class Journal:
     ) -> None:
         """``folder`` is empty: what an earlier life left in it was read back and removed.
 
-        ``submit`` runs work off the loop, in order; ``post`` brings its outcome back.
+        ``submit`` runs work off the loop, in order, and ``background`` beside it; ``post``
+        brings outcomes back.
         """
         self._disk = disk
         self._folder = folder
-        self._submit, self._post = submit, post
+        self._submit, self._background, self._post = submit, background, post
         self._defer, self._fail = defer, fail
         self._stopwatch = stopwatch
         self._pending = bytearray()
@@ -142,6 +145,7 @@ class Journal:
         self._full: list[_File] = []
         self._free: list[_File] = []
         self._to_flush: list[Journaled] = []
+        self._preparing = False
 
     def takes(self, nbytes: int) -> bool:
         """Whether a batch is better written here than synced in its own file."""
@@ -199,15 +203,37 @@ class Journal:
             self._full.append(self._file)
             self._file = None
             self.tidy()
-        if self._free:
-            file = self._free.pop(0)
-        else:
-            path = self._folder / f"{self._count}{SUFFIX}"
-            self._count += 1
-            file = _File(self._disk.open(path, create=True))
+        file = self._free.pop(0) if self._free else self._new_file()
         self._generation += 1
         file.generation, file.position = self._generation, 0
         self._file = file
+        if not self._free and not self._preparing:
+            self._preparing = True
+            self._background(partial(self._prepare, self._new_file()))
+
+    def _new_file(self) -> _File:
+        path = self._folder / f"{self._count}{SUFFIX}"
+        self._count += 1
+        return _File(self._disk.open(path, create=True))
+
+    def _prepare(self, file: _File) -> None:
+        """Fill the next file with zeros, off the loop, so that its rounds only overwrite.
+
+        A sync of bytes that are new to a file makes ext4 write other files' data first.
+        """
+        fit = True
+        try:
+            for at in range(0, _FILE_BYTES + _ROUND_BYTES_MAX, len(_ZEROS)):
+                file.disk_file.pwrite(_ZEROS, at)
+            file.disk_file.datasync()
+        except OSError:
+            fit = False
+        self._post(partial(self._prepared, file, fit))
+
+    def _prepared(self, file: _File, fit: bool) -> None:
+        self._preparing = False
+        if fit:
+            self._free.append(file)
 
     def _begin(self) -> None:
         if self._pending:

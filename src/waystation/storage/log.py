@@ -81,6 +81,10 @@ class Home(Protocol):
         """Whether ``log`` is one of the directory's, and not deleted meanwhile."""
         ...
 
+    def disown(self, log: "Log") -> None:
+        """Do nothing more for ``log``, which is about to be deleted."""
+        ...
+
     def delete_log(self, log: "Log") -> None:
         """Remove a log with all its records."""
         ...
