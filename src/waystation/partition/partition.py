@@ -257,6 +257,7 @@ class Partition:
             self.fail(outcome)
         else:
             self._journaled_end = outcome
+            self.log.remember_end(outcome)
             self._moved()
 
     def drop(self) -> None:

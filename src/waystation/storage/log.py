@@ -391,15 +391,15 @@ class Log:
             return
         if ticket.end > self.flushed_end:
             self.flushed_end = ticket.end
-            self._remember_end(ticket.end)
+            self.remember_end(ticket.end)
         for segment in ticket.segments:
             if segment is not self.active or ticket.end == self.log_end:
                 segment.log.pinned = False
 
-    def _remember_end(self, flushed_end: Offset) -> None:
-        """Readers stop at what is flushed: let them find where that is."""
+    def remember_end(self, safe_end: Offset) -> None:
+        """Readers stop at what is safe, in these files or in the journal: let them find it."""
         for end, segment, position in reversed(self._ends):
-            if end == flushed_end:
+            if end == safe_end:
                 self._reader.remember(end, segment, position)
                 return
 
