@@ -266,6 +266,9 @@ class Partition:
         self.follow_store(Leadership(None, self.leadership.epoch, ()))
 
     def _flush(self) -> None:
+        if self._dropped:
+            # Its files are gone, and their names may already be another topic's.
+            return
         self.unflushed_records = 0
         self._flusher.request(self.log, self._flushed)
 
