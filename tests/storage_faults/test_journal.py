@@ -19,6 +19,7 @@ from waystation.model.topics import TopicSettings
 from waystation.records.batch import BatchBuilder, records_of
 from waystation.records.header import peek
 from waystation.storage import journal as journal_module
+from waystation.storage import journal_replay
 from waystation.storage.directory import DataDirectory
 from waystation.storage.journal import FOLDER, Journal
 from waystation.storage.journal_replay import replay
@@ -103,6 +104,7 @@ class World:
             post=self.soon.append,
             defer=lambda _, run: self.soon.append(run),
             fail=self.directory.fail,
+            generation=self.disk.life << 32,
         )
 
     def step(self) -> None:
@@ -188,7 +190,8 @@ def live(seed: int, steps: int = 150) -> None:
 @pytest.mark.parametrize("block", range(4))
 def test_what_the_journal_called_safe_survives(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small files, so that they fill up and are used again within a life.
-    monkeypatch.setattr(journal_module, "_FILE_BYTES", 3_000)
+    monkeypatch.setattr(journal_module, "FILE_BYTES", 3_000)
+    monkeypatch.setattr(journal_replay, "FILE_BYTES", 3_000)
     monkeypatch.setattr(journal_module, "_ROUND_BYTES_MAX", 50_000)
     monkeypatch.setattr(journal_module, "_ZEROS", bytes(20_000))
     for seed in range(block * count(60, 2_000), (block + 1) * count(60, 2_000)):
@@ -216,7 +219,8 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_each_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "_FILE_BYTES", 3_000)
+    monkeypatch.setattr(journal_module, "FILE_BYTES", 3_000)
+    monkeypatch.setattr(journal_replay, "FILE_BYTES", 3_000)
     monkeypatch.setattr(journal_module, "_ROUND_BYTES_MAX", 50_000)
     monkeypatch.setattr(journal_module, "_ZEROS", bytes(20_000))
     BUGS[bug](monkeypatch)

@@ -81,7 +81,7 @@ class Holdings:
         except OSError as error:
             directory.fail(f"cannot read the journal in {folder}: {error}")
             return
-        self._journals[directory.path] = Journal(
+        journal = self._journals[directory.path] = Journal(
             directory.disk,
             folder,
             submit=self._journal_worker(directory).submit,
@@ -89,8 +89,10 @@ class Holdings:
             post=self._loop.call_soon_threadsafe,
             defer=self._loop.call_later,
             fail=directory.fail,
+            generation=self._clock.now(),
             stopwatch=self._stopwatch,
         )
+        journal.prepare()
 
     def tidy_journals(self) -> None:
         """Let journals free what they need no more."""

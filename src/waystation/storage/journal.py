@@ -36,8 +36,8 @@ TAIL = struct.Struct(">Q16sI")
 
 _ENTRY_BYTES_MAX: Final = 32 << 10
 _ROUND_BYTES_MAX: Final = 512 << 10
-_FILE_BYTES: Final = 16 << 20
-_ZEROS: Final = bytes(1 << 20)
+FILE_BYTES: Final = 16 << 20
+_ZEROS: Final = bytes(512 << 10)
 # With more full files than this, freeing them comes before sparing the disk.
 _FULL_MAX: Final = 4
 # Rounds that follow each other closely wait a little, to take more along; longer where many
@@ -122,10 +122,12 @@ class Journal:
         post: Post,
         defer: Defer,
         fail: Callable[[str], None],
+        generation: int = 0,
         stopwatch: Stopwatch | None = None,
     ) -> None:
-        """``folder`` is empty: what an earlier life left in it was read back and removed.
+        """``folder`` holds prepared files at most: the rest was read back and removed.
 
+        ``generation`` is greater than any that an earlier life may have used.
         ``submit`` runs work off the loop, in order, and ``background`` beside it; ``post``
         brings outcomes back.
         """
@@ -139,13 +141,28 @@ class Journal:
         self._busy = False
         self._ended_at = 0.0
         self._broken: StorageError | None = None
-        self._generation = 0
+        self._generation = generation
         self._count = 0
         self._file: _File | None = None
         self._full: list[_File] = []
         self._free: list[_File] = []
         self._to_flush: list[Journaled] = []
         self._preparing = False
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Use the files again that an earlier life prepared."""
+        for entry in self._disk.entries(self._folder):
+            file = _File(self._disk.open(self._folder / entry.name))
+            file.is_new = False
+            self._free.append(file)
+            self._count = max(self._count, int(entry.name.removesuffix(SUFFIX)) + 1)
+
+    def prepare(self) -> None:
+        """Have a file ready for the next time one is needed."""
+        if not self._free and not self._preparing:
+            self._preparing = True
+            self._background(partial(self._fill, self._new_file()))
 
     def takes(self, nbytes: int) -> bool:
         """Whether a batch is better written here than synced in its own file."""
@@ -160,7 +177,7 @@ class Journal:
             log.journaled(self._broken)
             return
         # The generation is known when the round begins; until then a file has room for all.
-        if self._file is None or self._file.position + len(self._pending) > _FILE_BYTES:
+        if self._file is None or self._file.position + len(self._pending) > FILE_BYTES:
             try:
                 self._next_file()
             except OSError:
@@ -207,25 +224,26 @@ class Journal:
         self._generation += 1
         file.generation, file.position = self._generation, 0
         self._file = file
-        if not self._free and not self._preparing:
-            self._preparing = True
-            self._background(partial(self._prepare, self._new_file()))
+        self.prepare()
 
     def _new_file(self) -> _File:
         path = self._folder / f"{self._count}{SUFFIX}"
         self._count += 1
         return _File(self._disk.open(path, create=True))
 
-    def _prepare(self, file: _File) -> None:
+    def _fill(self, file: _File) -> None:
         """Fill the next file with zeros, off the loop, so that its rounds only overwrite.
 
-        A sync of bytes that are new to a file makes ext4 write other files' data first.
+        A sync of bytes that are new to a file makes ext4 write other files' data first.  Small
+        steps, each synced, keep the disk free for those who wait.
         """
         fit = True
         try:
-            for at in range(0, _FILE_BYTES + _ROUND_BYTES_MAX, len(_ZEROS)):
+            for at in range(0, FILE_BYTES + _ROUND_BYTES_MAX, len(_ZEROS)):
                 file.disk_file.pwrite(_ZEROS, at)
-            file.disk_file.datasync()
+                file.disk_file.datasync()
+            self._disk.sync_directory(self._folder)
+            file.is_new = False
         except OSError:
             fit = False
         self._post(partial(self._prepared, file, fit))

@@ -2,7 +2,8 @@
 
 Entries are taken in the order they were written, up to the first of each file that is not
 whole.  One that its log holds already is passed over, so replaying twice changes nothing.  When
-all is in the logs and synced, the journal is removed.
+all is in the logs and synced, the journal is emptied: its large files are kept to be used again,
+with nothing at their beginning.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from waystation.model.ids import TopicId
 from waystation.model.offsets import Millis
 from waystation.records.header import check
 from waystation.storage.disk import Disk
-from waystation.storage.journal import HEADER, SUFFIX, TAIL
+from waystation.storage.journal import FILE_BYTES, HEADER, SUFFIX, TAIL
 from waystation.storage.log import Log
 from waystation.telemetry.logs import get_logger
 
@@ -49,9 +50,18 @@ def replay(disk: Disk, folder: Path, logs: Iterable[Log], now: Millis) -> int:
                 ticket.sync()
                 log.finish_flush(ticket)
     for path in paths:
-        disk.unlink(path)
+        _empty(disk, path)
     disk.sync_directory(folder)
     return replayed
+
+
+def _empty(disk: Disk, path: Path) -> None:
+    file = disk.open(path)
+    if file.size() < FILE_BYTES:
+        disk.unlink(path)
+        return
+    file.pwrite(bytes(HEADER.size), 0)
+    file.datasync()
 
 
 def entries_of(data: bytes) -> Iterator[Entry]:

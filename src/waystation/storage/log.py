@@ -45,7 +45,7 @@ from waystation.telemetry.logs import get_logger
 __all__ = ["Appended", "FlushTicket", "Home", "Log", "LogSlice", "Opened"]
 
 _INT32_MAX = (1 << 31) - 1
-_WRITE_BACK_BYTES = 8 << 20
+_WRITE_BACK_BYTES = 1 << 20
 _ENDS_MAX = 16
 _events = get_logger("storage")
 
