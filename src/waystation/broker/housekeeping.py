@@ -20,6 +20,9 @@ from waystation.telemetry.logs import get_logger
 events = get_logger("housekeeping")
 
 _TICK_S = 0.5
+# A sync costs those who wait for another one; a restart verifies what was not synced.
+_MUCH_BYTES = 32 << 20
+_LONG_MS = 30_000
 # How many partitions are looked after before others get their turn of the loop.
 _PARTITIONS_PER_TURN = 50
 
@@ -75,11 +78,15 @@ class Housekeeping:
                 await asyncio.to_thread(directory.plan_checkpoint(marks))
 
     def _flush_some(self, interval_ms: int) -> None:
-        """Sync logs in turn, each once per interval: all at once would stop those who wait."""
+        """Sync logs in turn, those that need it: all at once would stop those who wait."""
         every = list(self._replicas)
         share = math.ceil(len(every) * _TICK_S * 1_000 / interval_ms)
+        now = self._clock.now()
         for partition in every[self._flushed_up_to : self._flushed_up_to + share]:
-            partition.flush()
+            log = partition.log
+            waited_ms = 0 if log.dirty_since is None else now - log.dirty_since
+            if log.unflushed_bytes >= _MUCH_BYTES or waited_ms >= _LONG_MS:
+                partition.flush()
         self._flushed_up_to += share
         if self._flushed_up_to >= len(every):
             self._flushed_up_to = 0

@@ -38,6 +38,9 @@ _ENTRY_BYTES_MAX: Final = 32 << 10
 _ROUND_BYTES_MAX: Final = 512 << 10
 FILE_BYTES: Final = 16 << 20
 _ZEROS: Final = bytes(512 << 10)
+# Files that are prepared under load, and how few free ones are too few.
+_FILES: Final = 6
+_SHORT: Final = 2
 # With more full files than this, freeing them comes before sparing the disk.
 _FULL_MAX: Final = 4
 # Rounds that follow each other closely wait a little, to take more along; longer where many
@@ -159,8 +162,9 @@ class Journal:
             self._count = max(self._count, int(entry.name.removesuffix(SUFFIX)) + 1)
 
     def prepare(self) -> None:
-        """Have a file ready for the next time one is needed."""
-        if not self._free and not self._preparing:
+        """Have files ready for when they are needed: one at first, more once one was filled."""
+        wanted = _FILES if self._full or len(self._free) > 1 else 1
+        if len(self._free) < wanted and self._count < _FILES and not self._preparing:
             self._preparing = True
             self._background(partial(self._fill, self._new_file()))
 
@@ -197,14 +201,15 @@ class Journal:
     def tidy(self) -> None:
         """Let logs of full files be synced, a few at a time, and free files; call now and then.
 
-        Syncing them all at once would stand in the way of the rounds that somebody waits for.
+        Syncing them stands in the way of the rounds that somebody waits for: not before files
+        run short, and not all at once.
         """
         done = [file for file in self._full if file.is_done_with]
         for file in done:
             self._full.remove(file)
             file.ends.clear()
             self._free.append(file)
-        if not self._to_flush and self._full:
+        if not self._to_flush and self._full and len(self._free) <= _SHORT:
             oldest = self._full[0]
             self._to_flush = [log for log, end in oldest.ends.items() if log.flushed_end < end]
         share = len(self._to_flush) if len(self._full) > _FULL_MAX else len(self._to_flush) // 4 + 1
@@ -234,14 +239,14 @@ class Journal:
     def _fill(self, file: _File) -> None:
         """Fill the next file with zeros, off the loop, so that its rounds only overwrite.
 
-        A sync of bytes that are new to a file makes ext4 write other files' data first.  Small
-        steps, each synced, keep the disk free for those who wait.
+        A sync of bytes that are new to a file makes ext4 write other files' data first.
         """
         fit = True
         try:
             for at in range(0, FILE_BYTES + _ROUND_BYTES_MAX, len(_ZEROS)):
                 file.disk_file.pwrite(_ZEROS, at)
-                file.disk_file.datasync()
+                file.disk_file.start_writeback(at, len(_ZEROS))
+            file.disk_file.datasync()
             self._disk.sync_directory(self._folder)
             file.is_new = False
         except OSError:
@@ -252,6 +257,7 @@ class Journal:
         self._preparing = False
         if fit:
             self._free.append(file)
+            self.prepare()
 
     def _begin(self) -> None:
         if self._pending:
