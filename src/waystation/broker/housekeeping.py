@@ -22,7 +22,7 @@ events = get_logger("housekeeping")
 _TICK_S = 0.5
 # A sync costs those who wait for another one; a restart verifies what was not synced.
 _MUCH_BYTES = 32 << 20
-_LONG_MS = 30_000
+_PATIENCE = 6
 # How many partitions are looked after before others get their turn of the loop.
 _PARTITIONS_PER_TURN = 50
 
@@ -85,7 +85,7 @@ class Housekeeping:
         for partition in every[self._flushed_up_to : self._flushed_up_to + share]:
             log = partition.log
             waited_ms = 0 if log.dirty_since is None else now - log.dirty_since
-            if log.unflushed_bytes >= _MUCH_BYTES or waited_ms >= _LONG_MS:
+            if log.unflushed_bytes >= _MUCH_BYTES or waited_ms >= interval_ms * _PATIENCE:
                 partition.flush()
         self._flushed_up_to += share
         if self._flushed_up_to >= len(every):

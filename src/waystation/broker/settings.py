@@ -71,9 +71,9 @@ class BrokerSettings:
         5_000,
         at_least=1,
         live=True,
-        doc="How often logs are synced and their recovery points written down. A crash leaves "
-        "at most this much to verify; Kafka waits a minute, we trade a little disk work for a "
-        "quick restart.",
+        doc="How often logs with much to sync are synced, and recovery points written down; a "
+        "log with little waits up to six times as long. A crash leaves about this much to "
+        "verify; Kafka waits a minute, we trade a little disk work for a quick restart.",
     )
     flush_threads: int = option(
         8,
