@@ -13,6 +13,7 @@ one before is never taken for the present one.  Reading them back is in ``journa
 why there is a journal beside the pool of sync threads is in docs/decisions/0002-durability.md.
 """
 
+import contextlib
 import errno
 import struct
 import time
@@ -41,6 +42,7 @@ _ZEROS: Final = bytes(512 << 10)
 # Files that are prepared under load, and how few free ones are too few.
 _FILES: Final = 6
 _SHORT: Final = 2
+_PLENTY_BYTES: Final = 1 << 30
 # With more full files than this, freeing them comes before sparing the disk.
 _FULL_MAX: Final = 4
 # Rounds that follow each other closely wait a little, to take more along; longer where many
@@ -164,9 +166,13 @@ class Journal:
     def prepare(self) -> None:
         """Have files ready for when they are needed: one at first, more once one was filled."""
         wanted = _FILES if self._full or len(self._free) > 1 else 1
-        if len(self._free) < wanted and self._count < _FILES and not self._preparing:
-            self._preparing = True
-            self._background(partial(self._fill, self._new_file()))
+        if len(self._free) >= wanted or self._count >= _FILES or self._preparing:
+            return
+        # Where space is short it belongs to the logs; files then grow as they are written.
+        with contextlib.suppress(OSError):
+            if self._disk.free_bytes(self._folder) > _PLENTY_BYTES:
+                self._background(partial(self._fill, self._new_file()))
+                self._preparing = True
 
     def takes(self, nbytes: int) -> bool:
         """Whether a batch is better written here than synced in its own file."""
@@ -251,6 +257,8 @@ class Journal:
             file.is_new = False
         except OSError:
             fit = False
+            with contextlib.suppress(OSError):
+                file.disk_file.truncate(0)
         self._post(partial(self._prepared, file, fit))
 
     def _prepared(self, file: _File, fit: bool) -> None:
