@@ -362,10 +362,11 @@ class DataDirectory:
         except OSError as error:
             if not self.holds(log):
                 return  # Deleted meanwhile, and its directory with it.
-            if error.errno in (*NO_SPACE, *NO_DESCRIPTORS):
+            if error.errno in NO_SPACE and self.reserve.spend():
+                # A log's start is written down only as far as the log reaches on disk.
+                self._carry_out(log, ticket)
+            elif error.errno in (*NO_SPACE, *NO_DESCRIPTORS):
                 log.abandon_checkpoint(ticket)
-                if error.errno in NO_SPACE:
-                    self.reserve.spend()
                 _events.warning("checkpoint.skipped", partition=str(log.name), reason=str(error))
             else:
                 self.fail(f"cannot sync {log.path}: {error}")

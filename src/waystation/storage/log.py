@@ -427,10 +427,10 @@ class Log:
                 cuts=self._cuts,
             )
         except OSError as error:
+            if error.errno in NO_SPACE and self.directory.reserve.spend():
+                return self.begin_checkpoint()
             failure = self._failed(error, "checkpoint")
             _events.warning("checkpoint.skipped", partition=str(self.name), reason=str(failure))
-            if error.errno in NO_SPACE:
-                self.directory.reserve.spend()
             return None
         self._snapshots_due = []
         self._epochs_changed = self._new_names = False
