@@ -52,8 +52,8 @@ def report(
     lines = [
         f"# Soak of {started:%Y-%m-%d %H:%M} UTC: {'passed' if code == 0 else 'FAILED'}",
         "",
-        f"{os.cpu_count()} cores, Linux {platform.release().split('-')[0]}, Python {platform.python_version()}, "
-        f"{took_s / 60:.0f} minutes.",
+        f"{os.cpu_count()} cores, Linux {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}, {took_s / 60:.0f} minutes.",
         "",
         f'`make soak ARGS="{" ".join(command[command.index("no:cacheprovider") + 1 :])}"`',
         "",
