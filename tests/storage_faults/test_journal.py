@@ -281,3 +281,14 @@ def test_a_failed_sync_of_the_journal_takes_the_directory_offline() -> None:
 
     assert world.replicas[0].failed is not None
     assert world.directory.offline is not None
+
+
+def test_a_foreign_file_in_the_journal_is_left_alone() -> None:
+    world = World(3)
+    world.disk.replace(ROOT / FOLDER / "notes.txt", b"mine")
+    world.disk.replace(ROOT / FOLDER / "notes.wal", b"mine too")
+    world.directory.unlock()
+    world.start()
+
+    assert world.disk.read(ROOT / FOLDER / "notes.txt") == b"mine"
+    assert world.disk.read(ROOT / FOLDER / "notes.wal") == b"mine too"

@@ -56,6 +56,12 @@ Post = Callable[[Callable[[], None]], object]
 Submit = Callable[[Callable[[], None]], object]
 
 
+def number_of(name: str) -> int | None:
+    """The number of a journal file; ``None`` for a file that is none of ours."""
+    stem = name.removesuffix(SUFFIX)
+    return int(stem) if stem != name and stem.isdecimal() else None
+
+
 class Stopwatch(Protocol):
     """Takes note of how long a sync took."""
 
@@ -158,10 +164,12 @@ class Journal:
     def _adopt(self) -> None:
         """Use the files again that an earlier life prepared."""
         for entry in self._disk.entries(self._folder):
-            file = _File(self._disk.open(self._folder / entry.name))
-            file.is_new = False
-            self._free.append(file)
-            self._count = max(self._count, int(entry.name.removesuffix(SUFFIX)) + 1)
+            number = number_of(entry.name)
+            if number is not None:
+                file = _File(self._disk.open(self._folder / entry.name))
+                file.is_new = False
+                self._free.append(file)
+                self._count = max(self._count, number + 1)
 
     def prepare(self) -> None:
         """Have files ready for when they are needed: one at first, more once one was filled."""

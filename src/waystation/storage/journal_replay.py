@@ -18,7 +18,7 @@ from waystation.model.ids import TopicId
 from waystation.model.offsets import Millis
 from waystation.records.header import check
 from waystation.storage.disk import Disk
-from waystation.storage.journal import FILE_BYTES, HEADER, SUFFIX, TAIL
+from waystation.storage.journal import FILE_BYTES, HEADER, TAIL, number_of
 from waystation.storage.log import Log
 from waystation.telemetry.logs import get_logger
 
@@ -37,7 +37,8 @@ class Entry(NamedTuple):
 def replay(disk: Disk, folder: Path, logs: Iterable[Log], now: Millis) -> int:
     """Append what the logs lack, sync it, and empty the journal; how many batches."""
     disk.make_directory(folder)
-    paths = [folder / entry.name for entry in disk.entries(folder) if entry.name.endswith(SUFFIX)]
+    names = [entry.name for entry in disk.entries(folder)]
+    paths = [folder / name for name in names if number_of(name) is not None]
     by_partition = {(log.topic_id, log.name.partition): log for log in logs}
     files = [entries for path in paths if (entries := list(entries_of(disk.read(path))))]
     files.sort(key=lambda entries: entries[0].generation)
