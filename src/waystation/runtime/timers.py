@@ -33,8 +33,13 @@ class Timer:
         self.run = run
 
     def cancel(self) -> None:
-        """Do not run; what the function held on to is free at once."""
+        """Do not run; what the function held on to is free at once.
+
+        Whoever set the deadline holds it and is held by its function: without letting go here,
+        every cancelled one would wait for the garbage collector, which stops the loop.
+        """
         self._slot.pop(self, None)
+        self.run = _nothing
 
 
 class Timers:
@@ -106,8 +111,13 @@ class Timers:
             self._wake_up = self._loop.call_later(max(0.0, delay_s), self.run_due)
 
 
+def _nothing() -> None:
+    """What a deadline does that fired or was cancelled."""
+
+
 def _run(timer: Timer) -> None:
+    run, timer.run = timer.run, _nothing
     try:
-        timer.run()
+        run()
     except Exception as error:  # the outermost frame of a deadline
         _events.error("timer.failed", exc_info=error)
