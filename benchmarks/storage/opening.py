@@ -71,7 +71,8 @@ def one_long_log(path: Path, gigabytes: float, records: int) -> None:
     log = directory.create_log(TopicPartition("t", 0), TOPIC_ID, SETTINGS)
     batch = batch_of(1024, records)
     grow(log, batch, int(gigabytes * (1 << 30)))
-    directory.plan_checkpoint({})()
+    for step in directory.checkpoint_steps({}):
+        step()
     grow(log, batch, 60 << 20)
     end = log.log_end
     directory.unlock()

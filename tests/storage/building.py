@@ -68,7 +68,8 @@ def flush(log: Log) -> None:
 
 
 def checkpoint(directory: DataDirectory) -> None:
-    directory.plan_checkpoint({})()
+    for step in directory.checkpoint_steps({}):
+        step()
 
 
 def open_directory(

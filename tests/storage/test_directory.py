@@ -155,7 +155,7 @@ def test_a_new_log_is_not_taken_for_its_deleted_namesake(disk: SimulatedDisk) ->
 def test_a_deleted_logs_checkpoint_leaves_nothing_to_its_namesake(disk: SimulatedDisk) -> None:
     directory, log = new_log(disk)
     append_values(log, *[b"x"] * 50)
-    write = directory.plan_checkpoint({})
+    write = next(directory.checkpoint_steps({}))
     directory.delete_log(log)
     log = directory.create_log(NAME, OTHER_ID, SMALL)
     write()
@@ -191,9 +191,28 @@ def test_the_clean_marker_is_gone_while_the_directory_is_open(disk: SimulatedDis
 
 def test_high_watermarks_are_written_for_the_logs_held_here(disk: SimulatedDisk) -> None:
     directory, _ = new_log(disk)
-    directory.plan_checkpoint({NAME: Offset(5), TopicPartition("elsewhere", 0): Offset(1)})()
+    marks = {NAME: Offset(5), TopicPartition("elsewhere", 0): Offset(1)}
+    for step in directory.checkpoint_steps(marks):
+        step()
 
     assert disk.read(ROOT / "replication-offset-checkpoint") == b"0\n1\norders 0 5\n"
+
+
+def test_a_checkpoint_of_many_logs_goes_in_steps(disk: SimulatedDisk) -> None:
+    directory = open_directory(disk)
+    logs = [
+        directory.create_log(TopicPartition("orders", number), TOPIC_ID, SMALL)
+        for number in range(10)
+    ]
+    for log in logs:
+        append_values(log, b"x" * 1_000)
+    moved = []
+    for step in directory.checkpoint_steps({}):
+        step()
+        moved.append(sum(log.recovery_point == 1 for log in logs))
+
+    assert moved == [4, 8, 10]
+    assert disk.read(ROOT / "recovery-point-offset-checkpoint").startswith(b"0\n10\n")
 
 
 def test_a_checkpoint_leaves_out_logs_with_little_to_verify(disk: SimulatedDisk) -> None:

@@ -96,7 +96,7 @@ def test_a_log_can_begin_anew_at_any_offset(disk: SimulatedDisk) -> None:
 def test_a_checkpoint_begun_before_the_cut_vouches_for_nothing(disk: SimulatedDisk) -> None:
     directory, log = new_log(disk)
     append_values(log, *VALUES)
-    write = directory.plan_checkpoint({})
+    write = next(directory.checkpoint_steps({}))
     log.truncate_to(Offset(4))
     write()
 

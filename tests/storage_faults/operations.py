@@ -175,7 +175,7 @@ class Trial:
         self._see_flushed()
 
     def checkpoint(self) -> None:
-        write = self.directory.plan_checkpoint({NAME: self.log.flushed_end})
+        write = next(self.directory.checkpoint_steps({NAME: self.log.flushed_end}))
         start = min(self.log.log_start, self.log.flushed_end)
         if self.chance.random() < 0.2:
             self.append_idempotent()

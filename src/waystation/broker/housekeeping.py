@@ -75,7 +75,8 @@ class Housekeeping:
         for directory in self._directories:
             if directory.offline is None:
                 marks = {one.name: one.high_watermark for one in self._replicas}
-                await asyncio.to_thread(directory.plan_checkpoint(marks))
+                for step in directory.checkpoint_steps(marks):
+                    await asyncio.to_thread(step)
 
     def _flush_some(self, interval_ms: int) -> None:
         """Sync logs in turn, those that need it: all at once would stop those who wait."""
