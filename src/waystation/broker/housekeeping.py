@@ -5,7 +5,7 @@ All of it is bounded work on the loop; syncs and checkpoint files go to threads.
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from waystation.broker.holdings import Holdings
 from waystation.broker.replicas import Replicas
@@ -13,7 +13,7 @@ from waystation.broker.settings import BrokerSettings
 from waystation.model.errors import StorageError
 from waystation.partition.partition import Partition
 from waystation.runtime.clock import Clock
-from waystation.storage.directory import DataDirectory
+from waystation.storage.directory import DataDirectory, Work
 from waystation.storage.retention import retire
 from waystation.telemetry.logs import get_logger
 
@@ -23,6 +23,7 @@ _TICK_S = 0.5
 # A sync costs those who wait for another one; a restart verifies what was not synced.
 _MUCH_BYTES = 32 << 20
 _PATIENCE = 6
+_STEPS_PER_ROUND = 2
 # How many partitions are looked after before others get their turn of the loop.
 _PARTITIONS_PER_TURN = 50
 
@@ -45,6 +46,7 @@ class Housekeeping:
         self._clock = clock
         self._flushed_up_to = 0
         self._checkpointed_s = self._retired_s = 0.0
+        self._checkpoints: dict[DataDirectory, Iterator[Work]] = {}
 
     async def run(self) -> None:
         """Go on until cancelled; what fails once is tried again in the next round."""
@@ -64,19 +66,29 @@ class Housekeeping:
         since_checkpoint_ms = (now_s - self._checkpointed_s) * 1_000
         if since_checkpoint_ms >= settings.log_flush_offset_checkpoint_interval_ms:
             self._checkpointed_s = now_s
-            await self.checkpoint()
+            self._begin_checkpoints()
+        await self._checkpoint_some()
         if (now_s - self._retired_s) * 1_000 >= settings.log_retention_check_interval_ms:
             self._retired_s = now_s
             await self._each(self._retire)
         await self._drop_retired()
 
-    async def checkpoint(self) -> None:
-        """Write down how far every log is safe."""
+    def _begin_checkpoints(self) -> None:
+        """Write down how far every log is safe, in the rounds from now on."""
+        marks = {one.name: one.high_watermark for one in self._replicas}
         for directory in self._directories:
-            if directory.offline is None:
-                marks = {one.name: one.high_watermark for one in self._replicas}
-                for step in directory.checkpoint_steps(marks):
-                    await asyncio.to_thread(step)
+            if directory.offline is None and directory not in self._checkpoints:
+                self._checkpoints[directory] = directory.checkpoint_steps(marks)
+
+    async def _checkpoint_some(self) -> None:
+        """A hundred logs at once would take both cores for a second: a few per round will do."""
+        for directory, steps in list(self._checkpoints.items()):
+            for _ in range(_STEPS_PER_ROUND):
+                step = next(steps, None)
+                if step is None:
+                    del self._checkpoints[directory]
+                    break
+                await asyncio.to_thread(step)
 
     def _flush_some(self, interval_ms: int) -> None:
         """Sync logs in turn, those that need it: all at once would stop those who wait."""

@@ -224,8 +224,8 @@ class DataDirectory:
     def checkpoint_steps(self, marks: Mapping[TopicPartition, Offset]) -> Iterator[Work]:
         """Move recovery points to the present ends of logs, as far as that is worth it.
 
-        Each step may be done by any thread, before the next is asked for.  The last one
-        writes down what all of them moved.
+        Each step may be done by any thread, before the next is asked for; there may be any
+        time between them.  The last one writes down what all of them moved.
         """
         logs = self._worth_it()
         watermarks = {name: at for name, at in marks.items() if name in self.logs}
@@ -341,7 +341,7 @@ class DataDirectory:
     def _begin_checkpoints(self, logs: list[Log]) -> list[tuple[Log, CheckpointTicket]]:
         if self.offline is not None:
             return []
-        begun = [(log, log.begin_checkpoint()) for log in logs]
+        begun = [(log, log.begin_checkpoint()) for log in logs if self.holds(log)]
         return [(log, ticket) for log, ticket in begun if ticket is not None]
 
     def _checkpoint(
