@@ -16,6 +16,8 @@ INTEGERS = {"b": 8, "h": 16, "i": 32, "q": 64}
 
 # kio holds moments as datetimes, which end with the year 9999.
 MOMENTS = st.integers(0, 253_402_300_799_000) | st.just(-1)
+# And long durations as timedeltas, which end after some millions of years.
+DURATIONS = st.integers(-1, 86_399_999_913_600_000)
 ERRORS = st.sampled_from([code.value for code in ErrorCode])
 NAMES = st.text(max_size=12) | st.sampled_from(["orders", "é", "x" * 126, "x" * 127, "ü" * 9000])
 
@@ -80,5 +82,7 @@ def _fixed(kind: Fixed[Any], kafka_type: str) -> st.SearchStrategy[Any]:
         return ERRORS
     if kafka_type == "datetime_i64":
         return MOMENTS
+    if kafka_type == "timedelta_i64":
+        return DURATIONS
     bits = INTEGERS[kind.letter]
     return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)

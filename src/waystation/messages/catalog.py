@@ -2,12 +2,22 @@
 
 from waystation.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from waystation.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from waystation.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from waystation.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from waystation.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from waystation.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from waystation.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from waystation.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from waystation.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from waystation.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from waystation.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from waystation.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from waystation.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from waystation.messages.describe_producers import (
     DescribeProducersRequest,
@@ -18,18 +28,27 @@ from waystation.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from waystation.messages.fetch import FetchRequest, FetchResponse
+from waystation.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from waystation.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from waystation.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from waystation.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from waystation.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from waystation.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from waystation.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from waystation.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from waystation.messages.metadata import MetadataRequest, MetadataResponse
+from waystation.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from waystation.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from waystation.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from waystation.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
 from waystation.messages.produce import ProduceRequest, ProduceResponse
+from waystation.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
 
@@ -40,6 +59,15 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.FETCH: (FetchRequest, FetchResponse),
     ApiKey.LIST_OFFSETS: (ListOffsetsRequest, ListOffsetsResponse),
     ApiKey.METADATA: (MetadataRequest, MetadataResponse),
+    ApiKey.OFFSET_COMMIT: (OffsetCommitRequest, OffsetCommitResponse),
+    ApiKey.OFFSET_FETCH: (OffsetFetchRequest, OffsetFetchResponse),
+    ApiKey.FIND_COORDINATOR: (FindCoordinatorRequest, FindCoordinatorResponse),
+    ApiKey.JOIN_GROUP: (JoinGroupRequest, JoinGroupResponse),
+    ApiKey.HEARTBEAT: (HeartbeatRequest, HeartbeatResponse),
+    ApiKey.LEAVE_GROUP: (LeaveGroupRequest, LeaveGroupResponse),
+    ApiKey.SYNC_GROUP: (SyncGroupRequest, SyncGroupResponse),
+    ApiKey.DESCRIBE_GROUPS: (DescribeGroupsRequest, DescribeGroupsResponse),
+    ApiKey.LIST_GROUPS: (ListGroupsRequest, ListGroupsResponse),
     ApiKey.API_VERSIONS: (ApiVersionsRequest, ApiVersionsResponse),
     ApiKey.CREATE_TOPICS: (CreateTopicsRequest, CreateTopicsResponse),
     ApiKey.DELETE_TOPICS: (DeleteTopicsRequest, DeleteTopicsResponse),
@@ -50,12 +78,19 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.ALTER_CONFIGS: (AlterConfigsRequest, AlterConfigsResponse),
     ApiKey.DESCRIBE_LOG_DIRS: (DescribeLogDirsRequest, DescribeLogDirsResponse),
     ApiKey.CREATE_PARTITIONS: (CreatePartitionsRequest, CreatePartitionsResponse),
+    ApiKey.DELETE_GROUPS: (DeleteGroupsRequest, DeleteGroupsResponse),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (
         IncrementalAlterConfigsRequest,
         IncrementalAlterConfigsResponse,
     ),
+    ApiKey.OFFSET_DELETE: (OffsetDeleteRequest, OffsetDeleteResponse),
     ApiKey.DESCRIBE_CLUSTER: (DescribeClusterRequest, DescribeClusterResponse),
     ApiKey.DESCRIBE_PRODUCERS: (DescribeProducersRequest, DescribeProducersResponse),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
