@@ -14,18 +14,11 @@ NO_COMMITTED_OFFSET = -1
 
 
 class OffsetFetchRequestTopic(Struct):
-    """Partitions of one topic, in requests about one group."""
-
-    name: str = field(string, "0-7")
-    partition_indexes: list[int] = field(array(int32), "0-7")
-
-
-class OffsetFetchRequestTopics(Struct):
     """Partitions of one topic, known by name and since v10 by id only."""
 
-    name: str = field(string, "8-9")
+    name: str = field(string, "0-9")
     topic_id: UUID = field(uuid, "10+")
-    partition_indexes: list[int] = field(array(int32), "8+")
+    partition_indexes: list[int] = field(array(int32))
 
 
 class OffsetFetchRequestGroup(Struct):
@@ -34,8 +27,8 @@ class OffsetFetchRequestGroup(Struct):
     group_id: str = field(string, "8+")
     member_id: str | None = field(string, "9+", nullable="9+")
     member_epoch: int = field(int32, "9+", default=-1)
-    topics: list[OffsetFetchRequestTopics] | None = field(
-        array(OffsetFetchRequestTopics), "8+", nullable="8+"
+    topics: list[OffsetFetchRequestTopic] | None = field(
+        array(OffsetFetchRequestTopic), "8+", nullable="8+"
     )
 
 
@@ -51,49 +44,28 @@ class OffsetFetchRequest(Message, api=ApiKey.OFFSET_FETCH):
 
 
 class OffsetFetchResponsePartition(Struct):
-    """A position, in answers about one group."""
+    """A position; -1 where there is none."""
 
-    partition_index: int = field(int32, "0-7")
-    committed_offset: int = field(int64, "0-7")
-    committed_leader_epoch: int = field(int32, "5-7", default=-1)
-    metadata: str | None = field(string, "0-7", nullable="0-7")
-    error_code: int = field(int16, "0-7")
+    partition_index: int = field(int32)
+    committed_offset: int = field(int64)
+    committed_leader_epoch: int = field(int32, "5+", default=-1)
+    metadata: str | None = field(string, nullable="0+")
+    error_code: int = field(int16)
 
 
 class OffsetFetchResponseTopic(Struct):
-    """The positions in one topic, in answers about one group."""
-
-    name: str = field(string, "0-7")
-    partitions: list[OffsetFetchResponsePartition] = field(
-        array(OffsetFetchResponsePartition), "0-7"
-    )
-
-
-class OffsetFetchResponsePartitions(Struct):
-    """A position; -1 where there is none."""
-
-    partition_index: int = field(int32, "8+")
-    committed_offset: int = field(int64, "8+")
-    committed_leader_epoch: int = field(int32, "8+", default=-1)
-    metadata: str | None = field(string, "8+", nullable="8+")
-    error_code: int = field(int16, "8+")
-
-
-class OffsetFetchResponseTopics(Struct):
     """The positions in one topic."""
 
-    name: str = field(string, "8-9")
+    name: str = field(string, "0-9")
     topic_id: UUID = field(uuid, "10+")
-    partitions: list[OffsetFetchResponsePartitions] = field(
-        array(OffsetFetchResponsePartitions), "8+"
-    )
+    partitions: list[OffsetFetchResponsePartition] = field(array(OffsetFetchResponsePartition))
 
 
 class OffsetFetchResponseGroup(Struct):
     """The positions of one group, or why there are none."""
 
     group_id: str = field(string, "8+")
-    topics: list[OffsetFetchResponseTopics] = field(array(OffsetFetchResponseTopics), "8+")
+    topics: list[OffsetFetchResponseTopic] = field(array(OffsetFetchResponseTopic), "8+")
     error_code: int = field(int16, "8+")
 
 
