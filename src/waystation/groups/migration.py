@@ -1,0 +1,204 @@
+"""A group changes its kind while its members go on.
+
+When a member of a classic group of consumers joins again with the new protocol, the group is
+*upgraded*: every member keeps what it reads, and the others speak the classic protocol until
+they too join anew (``classic_members.py``).  When the last member of the new protocol goes, the
+group is *downgraded*: the members keep what they read and share out among themselves again.
+Whether a group may do either is ``group.consumer.migration.policy``; a group without members
+changes its kind freely.  Two promises:
+
+1. no member's epoch or generation goes back;
+2. a partition that two classic members claim goes to one of them.
+
+A change is nothing but records: the old kind is forgotten, the new one stored.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from waystation.groups.book import Book
+from waystation.groups.classic import ClassicGroup
+from waystation.groups.commands import TopicsSeen
+from waystation.groups.consumer import ConsumerGroup
+from waystation.groups.embedded import (
+    NEWEST_VERSION,
+    PROTOCOL_TYPE,
+    Assignment,
+    EmbeddedProtocolError,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from waystation.groups.members import Member
+from waystation.groups.partition_sets import PartitionOf, grouped
+from waystation.groups.reconciliation import MemberState
+from waystation.groups.records import (
+    ClassicGroupStored,
+    ClassicMemberStored,
+    ClassicProtocolMember,
+    ConsumerGroupStored,
+    ConsumerMemberStored,
+    MemberCurrentStored,
+    MemberTargetStored,
+    Partitions,
+    Record,
+    TargetStored,
+)
+from waystation.groups.settings import GroupSettings
+from waystation.groups.targets import metadata_hash
+from waystation.model.errors import GroupNotFoundError, UnsupportedVersionError
+from waystation.model.offsets import Millis
+
+_UPGRADING_POLICIES = ("bidirectional", "upgrade")
+
+
+def upgrade(
+    group: ClassicGroup, now: Millis, settings: GroupSettings, topics: TopicsSeen
+) -> list[Record]:
+    """What makes a group of the new kind of a classic one, with members and what they read.
+
+    Raises what the member is told that wanted it, if it cannot be.
+    """
+    _check_upgrade(group, settings)
+    try:
+        return [*group.tombstones(), *_members_upgraded(group, now, topics)]
+    except EmbeddedProtocolError as error:
+        raise GroupNotFoundError(
+            f"group {group.group_id!r} cannot change to the new protocol: "
+            f"what a member said when it joined cannot be read: {error}"
+        ) from error
+
+
+def downgrade(group: ConsumerGroup, now: Millis, topics: TopicsSeen) -> list[Record]:
+    """What makes a classic group of one whose members all speak the classic protocol.
+
+    It is stored without a leader: nobody has shared out yet, so the members begin by that.
+    """
+    book = group.book
+    protocol = _common_protocol(book)
+    stored = ClassicGroupStored(
+        group.group_id,
+        PROTOCOL_TYPE,
+        max(book.current(member_id).epoch for member_id in book.members),
+        protocol,
+        None,
+        now,
+        tuple(_downgraded(book, member, protocol, topics) for member in book.members.values()),
+    )
+    return [*group.tombstones(), stored]
+
+
+# --- up -------------------------------------------------------------------------------------------
+
+
+def _check_upgrade(group: ClassicGroup, settings: GroupSettings) -> None:
+    policy = settings.group_consumer_migration_policy
+    most = settings.group_consumer_max_size
+    if policy not in _UPGRADING_POLICIES:
+        problem = f"group.consumer.migration.policy is {policy}"
+    elif group.protocol_type != PROTOCOL_TYPE:
+        problem = f"its members are of type {group.protocol_type!r}, not consumers"
+    elif len(group.members) > most:
+        problem = f"it has {len(group.members)} members; group.consumer.max.size is {most}"
+    else:
+        return
+    raise GroupNotFoundError(
+        f"group {group.group_id!r} is a classic group and stays one: {problem}"
+    )
+
+
+def _members_upgraded(group: ClassicGroup, now: Millis, topics: TopicsSeen) -> Iterator[Record]:
+    epoch = group.generation
+    book = Book(group.group_id)
+    taken: set[PartitionOf] = set()
+    for member in group.members:
+        upgraded = _upgraded(group.group_id, member)
+        book.apply(upgraded)
+        yield upgraded
+        reads = _reads(member, topics, taken)
+        yield MemberTargetStored(group.group_id, member.member_id, reads)
+        yield MemberCurrentStored(
+            group.group_id, member.member_id, epoch, epoch, MemberState.STABLE, reads, ()
+        )
+    yield ConsumerGroupStored(group.group_id, epoch, metadata_hash(book, topics))
+    yield TargetStored(group.group_id, epoch, now)
+
+
+def _upgraded(group_id: str, member: Member) -> ConsumerMemberStored:
+    subscription = read_subscription(member.protocols[0][1])
+    return ConsumerMemberStored(
+        group_id,
+        member.member_id,
+        member.instance_id,
+        subscription.rack_id or None,
+        member.client_id,
+        member.client_host,
+        tuple(sorted(dict.fromkeys(subscription.topics))),
+        None,
+        member.rebalance_timeout_ms,
+        None,
+        ClassicProtocolMember(member.session_timeout_ms, member.protocols),
+    )
+
+
+def _reads(member: Member, topics: TopicsSeen, taken: set[PartitionOf]) -> Partitions:
+    """What the member was assigned last, as far as it exists and nobody was assigned it too."""
+    assignment = read_assignment(member.assignment)
+    if assignment.user_data:
+        raise UnsupportedVersionError(
+            f"the assignor of member {member.member_id!r} adds data of its own to assignments, "
+            "which the new protocol cannot carry: change to another assignor first"
+        )
+    reads = [
+        (topic.id, index)
+        for name, indexes in assignment.partitions
+        if (topic := topics.named(name)) is not None
+        for index in indexes
+        if 0 <= index < topic.partitions and (topic.id, index) not in taken
+    ]
+    taken.update(reads)
+    return grouped(reads)
+
+
+# --- down -----------------------------------------------------------------------------------------
+
+
+def _common_protocol(book: Book) -> str:
+    """The first member's favourite among the protocols that all speak.
+
+    There is one, for nobody joins without; if there were none, the favourite alone.
+    """
+    spoken = [
+        dict(member.classic.protocols)
+        for member in book.members.values()
+        if member.classic is not None
+    ]
+    favourites = list(spoken[0])
+    common = (name for name in favourites if all(name in others for others in spoken))
+    return next(common, favourites[0])
+
+
+def _downgraded(
+    book: Book, member: ConsumerMemberStored, protocol: str, topics: TopicsSeen
+) -> ClassicMemberStored:
+    assert member.classic is not None, f"{member.member_id} does not speak the classic protocol"
+    favourite = member.classic.protocols[0][1]  # read when the member joined; the others not
+    version = min(read_subscription(favourite).version, NEWEST_VERSION)
+    subscription = dict(member.classic.protocols).get(protocol, favourite)
+    reads = tuple(_named(book.current(member.member_id).assigned, topics))
+    return ClassicMemberStored(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout_ms,
+        member.classic.session_timeout_ms,
+        subscription,
+        write_assignment(Assignment(reads, version)),
+    )
+
+
+def _named(partitions: Partitions, topics: TopicsSeen) -> Iterable[tuple[str, tuple[int, ...]]]:
+    for topic_id, indexes in partitions:
+        topic = topics.of_id(topic_id)
+        if topic is not None:
+            yield topic.name, indexes
