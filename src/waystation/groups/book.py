@@ -95,6 +95,15 @@ class Book:
         """The member that bears the static name."""
         return self._instances.get(instance_id)
 
+    def tombstones(self) -> list[Record]:
+        """What makes a replay forget the group."""
+        group_id, records = self.group_id, list[Record]()
+        records += [MemberCurrentForgotten(group_id, member_id) for member_id in self.currents]
+        records += [MemberTargetForgotten(group_id, member_id) for member_id in self.targets]
+        records += [ConsumerMemberForgotten(group_id, member_id) for member_id in self.members]
+        records += [RegexForgotten(group_id, regex) for regex in self.regexes]
+        return [*records, TargetForgotten(group_id), ConsumerGroupForgotten(group_id)]
+
     def apply(self, record: Record) -> None:
         """Take over one record."""
         match record:

@@ -138,25 +138,38 @@ class ClassicMembers:
 
     def _join(self, draft: BookDraft, now: Millis, command: Join) -> Joined:
         self._check_join(command)
-        member_id = command.member_id
-        if not member_id:
-            name = command.instance_id or command.client_id
-            member_id = f"{name}-{self._new_id()}"
         subscription = _subscription(command.protocols)
-        if command.member_id and command.instance_id is not None:
-            before: ConsumerMemberStored | None = self._members.member(
-                member_id, command.instance_id
-            )
-        else:
-            before = self._members.admit(draft, member_id, command.instance_id, is_classic=True)
-        if not command.member_id and command.instance_id is None and command.requires_member_id:
-            raise MemberIdRequiredError(member_id)
+        member_id = command.member_id or self._new_member_id(command)
+        before = self._enter(draft, now, command, member_id)
         after = self._subscribed(command, member_id, subscription)
         self._members.subscribe(draft, now, before, after)
         current = self._members.step(draft, member_id, self._by_id(subscription.owned))
         self._expect_sync(now, after, current)
         protocol = command.protocols[0][0]
         return Joined(current.epoch, PROTOCOL_TYPE, protocol, "", member_id)
+
+    def _enter(
+        self, draft: BookDraft, now: Millis, command: Join, member_id: str
+    ) -> ConsumerMemberStored | None:
+        """The member as it is known; ``None`` if it is new.
+
+        Who comes with an id that we neither know nor told it was removed meanwhile, and may
+        believe that it owns partitions which others read by now: it must give up everything.
+        """
+        instance_id, invitations = command.instance_id, self._watch.invitations
+        is_static = instance_id is not None
+        if command.member_id:
+            if is_static or member_id in self._book.members or member_id not in invitations:
+                return self._members.member(member_id, instance_id)
+            invitations.cancel(member_id)
+        before = self._members.admit(draft, member_id, instance_id, is_classic=True)
+        if not command.member_id and not is_static and command.requires_member_id:
+            invitations.set(member_id, Millis(now + command.session_timeout_ms))
+            raise MemberIdRequiredError(member_id)
+        return before
+
+    def _new_member_id(self, command: Join) -> str:
+        return f"{command.instance_id or command.client_id}-{self._new_id()}"
 
     def _expect_sync(
         self, now: Millis, member: ConsumerMemberStored, current: MemberCurrentStored

@@ -39,6 +39,7 @@ from waystation.groups.heartbeats import (
     subscription_after,
 )
 from waystation.groups.membership import Membership
+from waystation.groups.migration import downgrade, may_downgrade
 from waystation.groups.partition_sets import flat
 from waystation.groups.reconciliation import (
     JOINING_EPOCH,
@@ -49,15 +50,12 @@ from waystation.groups.reconciliation import (
     is_reconciled,
 )
 from waystation.groups.records import (
-    ConsumerGroupForgotten,
     ConsumerMemberForgotten,
     ConsumerMemberStored,
     MemberCurrentForgotten,
     MemberCurrentStored,
     MemberTargetForgotten,
     Record,
-    RegexForgotten,
-    TargetForgotten,
 )
 from waystation.groups.settings import GroupSettings
 from waystation.groups.targets import (
@@ -84,7 +82,6 @@ STABLE = "Stable"
 DEAD = "Dead"
 
 AT_ONCE = Millis(0)
-_DOWNGRADING_POLICIES = ("bidirectional", "downgrade")
 
 
 class ConsumerGroup:
@@ -154,13 +151,17 @@ class ConsumerGroup:
         return self._watch.earliest()
 
     def tick(self, now: Millis) -> Outcome[Record]:
-        """Remove those who are late, and share out what they held."""
+        """Remove those who are late, and share out what they held; or give way to a classic
+        group, if its members are all that are left.
+        """
         if self._unwatched:
             self._watch_all(now)
         late = [member for member in self._watch.late(now) if member in self._book.members]
         draft = BookDraft(self._book)
         if late:
             self._members.remove(draft, now, late)
+        elif self.wants_downgrade:
+            return Outcome(downgrade(self._book, now, self._topics))
         return draft.outcome()
 
     def topics_changed(self, now: Millis) -> Outcome[Record]:
@@ -275,25 +276,12 @@ class ConsumerGroup:
 
     @property
     def wants_downgrade(self) -> bool:
-        """Whether only members of the classic protocol are left, and may have a classic group."""
-        size = len(self._book.members)
-        settings = self._settings()
-        return (
-            0 < size == self._book.classic_members
-            and size <= settings.group_max_size
-            and settings.group_consumer_migration_policy in _DOWNGRADING_POLICIES
-        )
+        """Whether it shall give way to a classic group."""
+        return may_downgrade(self._book, self._settings())
 
     def tombstones(self) -> list[Record]:
         """What makes a replay forget the group, but for its offsets."""
-        group_id, records = self.group_id, list[Record]()
-        records += [
-            MemberCurrentForgotten(group_id, member_id) for member_id in self._book.currents
-        ]
-        records += [MemberTargetForgotten(group_id, member_id) for member_id in self._book.targets]
-        records += [ConsumerMemberForgotten(group_id, member) for member in self._book.members]
-        records += [RegexForgotten(group_id, regex) for regex in self._book.regexes]
-        return [*records, TargetForgotten(group_id), ConsumerGroupForgotten(group_id)]
+        return self._book.tombstones()
 
     def describe(self) -> ConsumerGroupDescription:
         """The group for an administrator."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from waystation.groups.book import Book, BookDraft
 from waystation.groups.commands import TopicsSeen
+from waystation.groups.migration import downgrade, may_downgrade
 from waystation.groups.patterns import pattern_of
 from waystation.groups.reconciliation import LEAVING_FOR_A_WHILE_EPOCH, Owned, reconcile, taken_over
 from waystation.groups.records import (
@@ -107,9 +108,16 @@ class Membership:
         return after
 
     def remove(self, draft: BookDraft, now: Millis, member_ids: Sequence[str]) -> None:
-        """Let members go and share out what they held, at once for all of them."""
+        """Let members go and share out what they held, at once for all of them.
+
+        If only members of the classic protocol are left, that is up to them: the group becomes
+        a classic one in the same event.
+        """
         forget(draft, member_ids)
-        self.share_out(draft, now)
+        if may_downgrade(draft.book, self._settings()):
+            draft.records.extend(downgrade(draft.book, now, self._topics))
+        else:
+            self.share_out(draft, now)
 
     def share_out(self, draft: BookDraft, now: Millis) -> None:
         """Begin a new epoch."""

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from waystation.groups.book import Book
 from waystation.groups.classic import ClassicGroup
 from waystation.groups.commands import TopicsSeen
-from waystation.groups.consumer import ConsumerGroup
 from waystation.groups.embedded import (
     NEWEST_VERSION,
     PROTOCOL_TYPE,
@@ -49,6 +48,7 @@ from waystation.model.errors import GroupNotFoundError, UnsupportedVersionError
 from waystation.model.offsets import Millis
 
 _UPGRADING_POLICIES = ("bidirectional", "upgrade")
+_DOWNGRADING_POLICIES = ("bidirectional", "downgrade")
 
 
 def upgrade(
@@ -68,23 +68,33 @@ def upgrade(
         ) from error
 
 
-def downgrade(group: ConsumerGroup, now: Millis, topics: TopicsSeen) -> list[Record]:
+def may_downgrade(book: Book, settings: GroupSettings) -> bool:
+    """Whether only members of the classic protocol are left, and may have a classic group."""
+    size = len(book.members)
+    return (
+        0 < size == book.classic_members
+        and size <= settings.group_max_size
+        and settings.group_consumer_migration_policy in _DOWNGRADING_POLICIES
+    )
+
+
+def downgrade(book: Book, now: Millis, topics: TopicsSeen) -> list[Record]:
     """What makes a classic group of one whose members all speak the classic protocol.
 
-    It is stored without a leader: nobody has shared out yet, so the members begin by that.
+    It is stored without a leader: nobody has shared out yet, so the members begin by that.  Its
+    generation is the epoch, in which most members are: they read on until they have joined.
     """
-    book = group.book
     protocol = _common_protocol(book)
     stored = ClassicGroupStored(
-        group.group_id,
+        book.group_id,
         PROTOCOL_TYPE,
-        max(book.current(member_id).epoch for member_id in book.members),
+        book.epoch,
         protocol,
         None,
         now,
         tuple(_downgraded(book, member, protocol, topics) for member in book.members.values()),
     )
-    return [*group.tombstones(), stored]
+    return [*book.tombstones(), stored]
 
 
 # --- up -------------------------------------------------------------------------------------------

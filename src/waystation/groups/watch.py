@@ -7,7 +7,7 @@ from waystation.model.offsets import Millis
 class Watch:
     """The deadlines of one group's members."""
 
-    __slots__ = ("joins", "revocations", "sessions", "syncs")
+    __slots__ = ("invitations", "joins", "revocations", "sessions", "syncs")
 
     def __init__(self) -> None:
         self.sessions = Deadlines()
@@ -18,14 +18,18 @@ class Watch:
         """By when a classic member must join again."""
         self.syncs = Deadlines()
         """By when a classic member that joined must fetch what it shall read."""
+        self.invitations = Deadlines()
+        """By when someone must join under the id that it was told."""
 
     def earliest(self) -> Millis | None:
         """When someone is late."""
-        moments = [at for kind in self._kinds() if (at := kind.earliest()) is not None]
+        kinds = (*self._kinds(), self.invitations)
+        moments = [at for kind in kinds if (at := kind.earliest()) is not None]
         return min(moments, default=None)
 
     def late(self, now: Millis) -> list[str]:
-        """Who did not do in time what it had to; nothing more is expected of them."""
+        """Which members did not do in time what they had to; nothing more is expected of them."""
+        self.invitations.due(now)
         late = dict.fromkeys(member for kind in self._kinds() for member in kind.due(now))
         for member_id in late:
             self.forget(member_id)
