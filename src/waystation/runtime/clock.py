@@ -36,6 +36,30 @@ class SystemClock:
         return time.monotonic()
 
 
+class SteadyClock:
+    """Wall time as it was when this was made, moved on by the monotonic clock.
+
+    For deadlines that are remembered as points in time: an operator who sets the clock makes
+    none of them come early or late.
+    """
+
+    __slots__ = ("_clock", "_from_monotonic_ms", "_from_now")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._from_now = clock.now()
+        self._from_monotonic_ms = clock.monotonic() * 1_000
+
+    def now(self) -> Millis:
+        """Milliseconds since the epoch, give or take what the wall clock was set by since."""
+        passed_ms = self._clock.monotonic() * 1_000 - self._from_monotonic_ms
+        return Millis(self._from_now + int(passed_ms))
+
+    def monotonic(self) -> float:
+        """Seconds, on the scale of the clock underneath."""
+        return self._clock.monotonic()
+
+
 _SOME_DAY = Millis(1_700_000_000_000)
 
 
