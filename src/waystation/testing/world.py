@@ -1,0 +1,156 @@
+"""A world of its own: nodes, links, disks and time, all by the luck of one seed.
+
+    world = World(seed)
+    broker, client = world.node("broker"), world.node("client")
+    world.network.faults("client", "broker").loss = 0.1
+    world.always("no offset is lost", no_offset_is_lost)
+    client.spawn(produce())
+    world.after(5_000, broker.crash)
+    world.run(60_000)
+
+1. The same seed and program give the same run, event by event, on every machine.
+2. Whatever is promised with ``always`` is checked after every event.
+3. A failure names its seed, its time and the last things that were noted.
+
+Code under test gets its time from ``node.clock``, its loop from asyncio as ever, its luck from
+``world.chance`` and its files from ``node.disk``.  Nothing may come from elsewhere.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from waystation.testing.disk import SimulatedDisk
+from waystation.testing.network import Network
+from waystation.testing.virtual_time import Schedule, VirtualClock, virtual_loop
+
+__all__ = ["InvariantBrokenError", "Node", "World"]
+
+_NOTES_KEPT = 40
+
+
+class InvariantBrokenError(AssertionError):
+    """Something that shall always hold did not."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        super().__init__(f"broken: {name}: {why}" if why else f"broken: {name}")
+
+
+class Node:
+    """A machine that can lose power; its loop, and all that runs on it, goes with it."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.name = name
+        self.world = world
+        self.life = 0
+        self.loop = virtual_loop(world.schedule)
+        self.clock = VirtualClock(world.schedule)
+        self.disk = SimulatedDisk(world.chance.randrange(1 << 32))
+        self.when_crashed: list[Callable[[], None]] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has power."""
+        return not self.loop.dead
+
+    def spawn(self, coro: Coroutine[Any, Any, Any], name: str = "") -> None:
+        """Run ``coro`` for as long as the node lives; what it raises ends the world's run."""
+        task = self.loop.create_task(coro, name=name or self.name)
+        task.add_done_callback(self._ended)
+
+    def crash(self) -> None:
+        """Lose power: nothing that runs here gets another turn, connections break."""
+        if self.alive:
+            self.world.note(f"{self.name} crashes")
+            self.loop.dead = True
+            self.disk.crash()
+            self.world.network.lose(self.name)
+            for told in self.when_crashed:
+                told()
+
+    def restart(self) -> None:
+        """Have power again, with the disk that the crash left and a clock that went on."""
+        assert not self.alive, f"{self.name} was never off"
+        self.world.note(f"{self.name} restarts")
+        self.life += 1
+        self.loop = virtual_loop(self.world.schedule)
+
+    def _ended(self, task: Any) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.world.schedule.fail(task.exception())
+
+
+class World:
+    """Everything there is; nothing happens outside ``run``."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = Random(seed)
+        self.schedule = Schedule()
+        self.clock = VirtualClock(self.schedule)
+        self.network = Network(self.schedule, self.chance)
+        self.nodes: dict[str, Node] = {}
+        self._loop = virtual_loop(self.schedule)
+        self._invariants: dict[str, Callable[[], object]] = {}
+        self._notes: deque[str] = deque(maxlen=_NOTES_KEPT)
+
+    @property
+    def now_ms(self) -> float:
+        """Milliseconds since the world began."""
+        return self.schedule.now_s * 1_000
+
+    def node(self, name: str) -> Node:
+        """A new node with power."""
+        assert name not in self.nodes, f"there are two nodes called {name}"
+        node = self.nodes[name] = Node(self, name)
+        self.network.join(node)
+        return node
+
+    def after(self, delay_ms: float, run: Callable[[], object]) -> None:
+        """Let fate do something once; it happens to no node, so no crash prevents it."""
+        self._loop.call_later(delay_ms / 1_000, run)
+
+    def every(self, interval_ms: float, run: Callable[[], object]) -> None:
+        """Let fate do something again and again, a little irregularly."""
+
+        def again() -> None:
+            run()
+            self.after(interval_ms * self.chance.uniform(0.5, 1.5), again)
+
+        self.after(interval_ms * self.chance.random(), again)
+
+    def always(self, name: str, holds: Callable[[], object]) -> None:
+        """Promise that ``holds`` neither raises nor returns ``False``, after every event."""
+        self._invariants[name] = holds
+
+    def note(self, text: str) -> None:
+        """Remember what happened, for whoever must find out why."""
+        self._notes.append(f"{self.now_ms:>10.1f} ms  {text}")
+
+    def run(self, duration_ms: float, check: Callable[[], object] | None = None) -> None:
+        """Let ``duration_ms`` pass."""
+        until_s = self.schedule.now_s + duration_ms / 1_000
+        try:
+            while self.schedule.step(until_s):
+                self._check(check)
+        except Exception as error:
+            error.add_note(self._story())
+            raise
+        self.schedule.now_s = until_s
+
+    def _check(self, check: Callable[[], object] | None) -> None:
+        for name, holds in self._invariants.items():
+            try:
+                answer = holds()
+            except AssertionError as broken:
+                raise InvariantBrokenError(name, str(broken)) from broken
+            if answer is False:
+                raise InvariantBrokenError(name, "")
+        if check is not None and check() is False:
+            raise InvariantBrokenError(getattr(check, "__name__", "check"), "")
+
+    def _story(self) -> str:
+        head = f"World(seed={self.seed}) at {self.now_ms:.1f} ms, event {self.schedule.steps}:"
+        return "\n".join([head, *self._notes])
