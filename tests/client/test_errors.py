@@ -13,6 +13,7 @@ from waystation.client.errors import (
 from waystation.model.errors import (
     ErrorCode,
     MessageTooLargeError,
+    NotCoordinatorError,
     TopicExistsError,
     UnknownTopicError,
     WaystationError,
@@ -26,7 +27,8 @@ from waystation.model.ids import TopicPartition
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UnknownTopicError),
         (ErrorCode.TOPIC_ALREADY_EXISTS, TopicExistsError),
         (ErrorCode.MESSAGE_TOO_LARGE, MessageTooLargeError),
-        (ErrorCode.NOT_COORDINATOR, BrokerError),
+        (ErrorCode.NOT_COORDINATOR, NotCoordinatorError),
+        (ErrorCode.NOT_CONTROLLER, BrokerError),
     ],
 )
 def test_a_code_becomes_its_class(code: ErrorCode, cls: type[WaystationError]) -> None:

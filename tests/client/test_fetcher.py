@@ -15,7 +15,6 @@ from waystation.model.errors import (
     CorruptBatchError,
     InvalidConfigError,
     UnknownTopicError,
-    UnsupportedVersionError,
 )
 from waystation.model.offsets import Millis
 from waystation.records.batch import BatchBuilder
@@ -272,11 +271,6 @@ async def test_the_wrong_start_is_refused() -> None:
         Consumer(topics="orders", start="yesterday")
     with pytest.raises(InvalidConfigError, match="say where to start"):
         Consumer(topics="orders", auto_offset_reset="error")
-
-
-async def test_groups_are_refused_with_what_to_do() -> None:
-    with pytest.raises(UnsupportedVersionError, match="group_id"):
-        Consumer("billing", ["orders"])
 
 
 async def test_a_closed_consumer_says_so() -> None:

@@ -10,7 +10,12 @@ from waystation.client.options import (
     ProducerOptions,
     producer_settings,
 )
-from waystation.client.settings import ConnectionSettings, ConsumerSettings, ProducerSettings
+from waystation.client.settings import (
+    ConnectionSettings,
+    ConsumerSettings,
+    MemberSettings,
+    ProducerSettings,
+)
 from waystation.model.errors import InvalidSettingsError
 
 
@@ -18,11 +23,12 @@ def test_every_setting_is_a_keyword_and_every_keyword_a_setting() -> None:
     connection = {field.name for field in fields(ConnectionSettings)}
 
     assert set(ConnectionOptions.__annotations__) == connection
-    for options, settings in (
+    for options, *settings in (
         (ProducerOptions, ProducerSettings),
-        (ConsumerOptions, ConsumerSettings),
+        (ConsumerOptions, ConsumerSettings, MemberSettings),
     ):
-        assert set(options.__annotations__) == {one.name for one in fields(settings)} | connection
+        own = {one.name for each in settings for one in fields(each)}
+        assert set(options.__annotations__) == own | connection
 
 
 def test_numbers_and_names_of_acks_mean_the_same() -> None:

@@ -2,7 +2,7 @@
 
 A method does one thing to one topic, and raises if the broker refuses it.  What changes the
 cluster is asked of its controller and asked again only if that was the wrong one; what only
-asks is repeated while it fails retriably.
+asks is repeated while it fails retriably.  Groups are in ``admin_groups.py``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +10,7 @@ from random import Random
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
+from waystation.client.admin_groups import GroupAdministration
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP, Address
 from waystation.client.descriptions import (
     ClusterDescription,
@@ -70,10 +71,10 @@ from waystation.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from waystation.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from waystation.model.errors import ErrorCode
 from waystation.model.ids import NodeId, ProducerId, TopicId, TopicPartition
 from waystation.model.offsets import Millis, Offset
+from waystation.runtime.clock import Clock, SystemClock
 from waystation.wire.message import Message
 
 __all__ = ["EARLIEST", "LATEST", "Admin"]
@@ -84,7 +85,7 @@ _TOPIC, _BROKER = 2, 4
 _NOT_SAID = -1
 
 
-class Admin:
+class Admin(GroupAdministration):
     """Manages a cluster; use it as ``async with Admin(...) as admin``."""
 
     def __init__(
@@ -92,9 +93,11 @@ class Admin:
         bootstrap: str = DEFAULT_BOOTSTRAP,
         *,
         connect: Connect = connect_tcp,
+        clock: Clock | None = None,
         chance: Random | None = None,
         **options: Unpack[ConnectionOptions],
     ) -> None:
+        self._clock = clock or SystemClock()
         self._router = Router(
             bootstrap, connection_settings(options), connect=connect, chance=chance
         )
@@ -318,9 +321,8 @@ class Admin:
         return self._router.settings.metadata_timeout_ms
 
     async def _metadata(self, names: Iterable[str] | None) -> ClusterView:
-        listed = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=listed, allow_auto_topic_creation=False)
-        return ClusterView().after(await self._ask_any(request, MetadataResponse))
+        listed = None if names is None else list(names)
+        return await self._router.retrying(lambda: self._router.look_up(listed), self._patience_ms)
 
     async def _ask_any(self, request: Message, expect: type[R]) -> R:
         async def attempt() -> R:

@@ -85,6 +85,10 @@ class Connection:
         """Return once the connection is not congested, or is closed."""
         await self._transport.drained()
 
+    def speaks(self, api: ApiKey) -> bool:
+        """Whether both sides know a version of ``api``."""
+        return api in self._versions
+
     def version_of(self, api: ApiKey) -> int:
         """The version in which requests of ``api`` go out."""
         version = self._versions.get(api)

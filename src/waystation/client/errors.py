@@ -10,30 +10,49 @@ from collections.abc import Mapping
 from waystation.model.error_codes import RETRIABLE
 from waystation.model.errors import (
     ClusterAuthorizationError,
+    CoordinatorLoadingError,
+    CoordinatorNotAvailableError,
     CorruptBatchError,
     ErrorCode,
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    GroupFullError,
+    GroupNotFoundError,
+    GroupSubscribedError,
+    IllegalGenerationError,
+    InconsistentProtocolError,
     InvalidConfigError,
+    InvalidGroupIdError,
     InvalidPartitionsError,
     InvalidRecordError,
     InvalidReplicationFactorError,
     InvalidRequestError,
+    InvalidSessionTimeoutError,
     InvalidTimestampError,
     InvalidTopicError,
     MessageTooLargeError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
     PolicyViolationError,
+    RebalanceInProgressError,
     RequestTimedOutError,
+    StaleMemberEpochError,
     StorageError,
     TopicExistsError,
+    UnknownMemberError,
     UnknownProducerIdError,
     UnknownTopicError,
     UnknownTopicIdError,
+    UnreleasedInstanceIdError,
+    UnsupportedAssignorError,
     UnsupportedCompressionError,
     UnsupportedVersionError,
     WaystationError,
 )
 from waystation.model.ids import TopicPartition
-from waystation.model.offsets import Offset
+from waystation.model.offsets import NO_OFFSET, Offset
 
 __all__ = [
     "BrokerError",
@@ -43,6 +62,7 @@ __all__ = [
     "ConnectionLostError",
     "DeliveryError",
     "MessageRefusedError",
+    "NoCommittedOffsetError",
     "NoSuchPartitionError",
     "PositionOutOfRangeError",
     "code_of",
@@ -91,6 +111,20 @@ class PositionOutOfRangeError(OffsetOutOfRangeError):
             self,
             f"offset {offset} is not in partition {partition}{held}: seek to another, or let "
             "auto_offset_reset choose",
+        )
+
+
+class NoCommittedOffsetError(OffsetOutOfRangeError):
+    """A partition of which the group has committed nothing, where it may not choose a place."""
+
+    def __init__(self, group_id: str, partition: TopicPartition) -> None:
+        self.group_id, self.partition = group_id, partition
+        self.offset = self.start = self.end = NO_OFFSET
+        WaystationError.__init__(
+            self,
+            f"group {group_id} has committed no offset of partition {partition}, and "
+            "auto_offset_reset is 'error': seek to one, reset the group with `waystation group "
+            "reset`, or let auto_offset_reset choose",
         )
 
 
@@ -146,26 +180,50 @@ _CLASSES: dict[ErrorCode, type[WaystationError]] = {
     cls.code: cls
     for cls in (
         ClusterAuthorizationError,
+        CoordinatorLoadingError,
+        CoordinatorNotAvailableError,
         CorruptBatchError,
+        FencedInstanceIdError,
+        FencedMemberEpochError,
+        GroupFullError,
+        GroupNotFoundError,
+        GroupSubscribedError,
+        IllegalGenerationError,
+        InconsistentProtocolError,
         InvalidConfigError,
+        InvalidGroupIdError,
         InvalidPartitionsError,
         InvalidRecordError,
         InvalidReplicationFactorError,
         InvalidRequestError,
+        InvalidSessionTimeoutError,
         InvalidTimestampError,
         InvalidTopicError,
         MessageRefusedError,
+        NonEmptyGroupError,
+        NotCoordinatorError,
+        OffsetMetadataTooLargeError,
         PolicyViolationError,
+        RebalanceInProgressError,
         RequestTimedOutError,
+        StaleMemberEpochError,
         StorageError,
         TopicExistsError,
+        UnknownMemberError,
         UnknownProducerIdError,
         UnknownTopicError,
         UnknownTopicIdError,
+        UnreleasedInstanceIdError,
+        UnsupportedAssignorError,
         UnsupportedCompressionError,
         UnsupportedVersionError,
     )
 }
+
+_REMOVED = (
+    "does not count this consumer among its members any more: it was silent, or away from poll(), "
+    "for too long; others have its partitions, and what it did not commit comes again"
+)
 
 _SAYINGS: dict[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
@@ -193,6 +251,37 @@ _SAYINGS: dict[ErrorCode, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "may not be used by you: ask its operator",
     ErrorCode.OFFSET_OUT_OF_RANGE: "does not hold that offset",
     ErrorCode.CORRUPT_MESSAGE: "found the batch corrupt on arrival",
+    ErrorCode.INVALID_GROUP_ID: "may not be called that: give the group a name",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "may not be used by you: ask its operator",
+    ErrorCode.GROUP_ID_NOT_FOUND: "does not exist: `waystation group list` shows those that do",
+    ErrorCode.NON_EMPTY_GROUP: "still has members: stop them first",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "reads that topic: stop its members first",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: (
+        "has as many members as the broker allows: stop one, or raise group.max.size there"
+    ),
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+        "shares no assignor with this consumer, or has another kind of members: give assignors= "
+        "one that the others have"
+    ),
+    ErrorCode.INVALID_SESSION_TIMEOUT: (
+        "may not have that session_timeout_ms: the broker's bounds are "
+        "group.min.session.timeout.ms and group.max.session.timeout.ms"
+    ),
+    ErrorCode.FENCED_INSTANCE_ID: (
+        "has a newer member with the same group_instance_id: give each consumer one of its own"
+    ),
+    ErrorCode.UNRELEASED_INSTANCE_ID: (
+        "has another member with the same group_instance_id: stop it first"
+    ),
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "was offered no assignor of that name: try uniform or range",
+    ErrorCode.UNKNOWN_MEMBER_ID: _REMOVED,
+    ErrorCode.ILLEGAL_GENERATION: _REMOVED,
+    ErrorCode.FENCED_MEMBER_EPOCH: _REMOVED,
+    ErrorCode.REBALANCE_IN_PROGRESS: "is sharing partitions out anew: poll, then commit again",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: (
+        "refused a note as too long: the broker's limit is offset.metadata.max.bytes"
+    ),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "has no coordinator at the moment: is its broker running?",
 }
 
 # Brokers say less about these than we can.

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from waystation.client.errors import PositionOutOfRangeError, error_of, is_retriable
 from waystation.client.feed import Feed
 from waystation.client.fetch import Asked, answers_in, fetch_request
+from waystation.client.message import Message
 from waystation.client.router import Router
 from waystation.client.settings import ConsumerSettings
 from waystation.messages.fetch import FetchResponse, PartitionData
@@ -66,6 +67,17 @@ class Fetcher:
         for changed in self._nodes.values():
             changed.set()
 
+    def add(self, where: TopicPartition) -> Feed:
+        """Begin to read a partition; nothing is fetched before someone says where to start."""
+        feed = self.feeds[where] = Feed(where, self._settings.batch_limit_bytes)
+        return feed
+
+    def seek(self, feed: Feed, offset: Offset) -> None:
+        """Go on from ``offset``; what stood in the way stands there no longer."""
+        feed.seek(offset)
+        self.troubled.pop(feed, None)
+        self.wake()
+
     def remove(self, where: TopicPartition) -> None:
         """Stop reading a partition."""
         feed = self.feeds.pop(where)
@@ -81,6 +93,32 @@ class Fetcher:
     def buffered_bytes(self) -> int:
         """What all feeds hold."""
         return sum(feed.buffered_bytes for feed in self.feeds.values())
+
+    def take(self, limit: int) -> tuple[list[Message], dict[TopicPartition, Offset]]:
+        """Messages from one feed after the other, whose turn lasts a batch.
+
+        And the position that each of those feeds had before.
+        """
+        messages: list[Message] = []
+        before: dict[TopicPartition, Offset] = {}
+        turns = self.turns
+        while turns and len(messages) < limit:
+            feed = turns.popleft()
+            at = feed.position
+            try:
+                taken = feed.take(limit - len(messages))
+            except WaystationError as error:
+                self.report(feed, error)  # raised by the next poll, after these messages
+                continue
+            if taken:
+                before.setdefault(feed.partition, at)
+                messages += taken
+            if feed.in_batch:
+                turns.appendleft(feed)
+            elif feed.has_messages:
+                turns.append(feed)
+        self.drained()
+        return messages, before
 
     # --- one broker -------------------------------------------------------------------------
 

@@ -4,13 +4,15 @@ What each means, its default and its bounds stand in ``settings.py``; here are t
 types, for editors and type checkers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypedDict, TypeVar
 
 from waystation.client.settings import (
+    ASSIGNORS,
     ConnectionSettings,
     ConsumerSettings,
+    MemberSettings,
     ProducerSettings,
     checked,
 )
@@ -58,7 +60,7 @@ class ProducerOptions(ConnectionOptions, total=False):
 
 
 class ConsumerOptions(ConnectionOptions, total=False):
-    """See ``ConsumerSettings``."""
+    """See ``ConsumerSettings`` and, for those in a group, ``MemberSettings``."""
 
     auto_offset_reset: str
     isolation: str
@@ -68,6 +70,17 @@ class ConsumerOptions(ConnectionOptions, total=False):
     fetch_partition_bytes: int
     prefetch_bytes: int
     batch_limit_bytes: int
+    delivery: str
+    auto_commit: bool
+    auto_commit_interval_ms: int
+    group_protocol: str
+    assignors: str | Iterable[str]
+    remote_assignor: str | None
+    group_instance_id: str | None
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    rebalance_timeout_ms: int | None
 
 
 def connection_settings(options: ConnectionOptions) -> ConnectionSettings:
@@ -90,12 +103,33 @@ def producer_settings(options: ProducerOptions) -> tuple[ProducerSettings, Conne
     return checked(ProducerSettings(**own)), checked(ConnectionSettings(**connection))
 
 
-def consumer_settings(options: ConsumerOptions) -> tuple[ConsumerSettings, ConnectionSettings]:
-    """A consumer's own settings and its connections'."""
+def consumer_settings(
+    options: ConsumerOptions,
+) -> tuple[ConsumerSettings, MemberSettings, ConnectionSettings]:
+    """A consumer's own settings, those of its part in a group, and its connections'."""
     connection, left = _pick(ConnectionSettings, options)
     own, left = _pick(ConsumerSettings, left)
-    _refuse(left, ConnectionSettings, ConsumerSettings)
-    return checked(ConsumerSettings(**own)), checked(ConnectionSettings(**connection))
+    member, left = _pick(MemberSettings, left)
+    _refuse(left, ConnectionSettings, ConsumerSettings, MemberSettings)
+    if "assignors" in member:
+        listed = member["assignors"]
+        member["assignors"] = (listed,) if isinstance(listed, str) else tuple(listed)
+    settings = checked(MemberSettings(**member))
+    if problems := _contradictions(settings):
+        raise InvalidSettingsError(problems)
+    return checked(ConsumerSettings(**own)), settings, checked(ConnectionSettings(**connection))
+
+
+def _contradictions(settings: MemberSettings) -> list[str]:
+    problems = []
+    if not settings.assignors:
+        problems.append(f"assignors is empty, must name at least one of {', '.join(ASSIGNORS)}")
+    if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
+        problems.append(
+            f"heartbeat_interval_ms is {settings.heartbeat_interval_ms}, must be less than "
+            f"session_timeout_ms ({settings.session_timeout_ms}): a third of it, or less"
+        )
+    return problems
 
 
 def _pick(

@@ -16,7 +16,7 @@ from random import Random
 from typing import TypeVar
 
 from waystation.client.backoff import Backoff
-from waystation.client.bootstrap import parse_bootstrap
+from waystation.client.bootstrap import Address, parse_bootstrap
 from waystation.client.connection import Connection
 from waystation.client.errors import (
     BrokerUnreachableError,
@@ -65,10 +65,11 @@ class Router:
         )
         self.on_change: list[Callable[[], None]] = []
         self._bootstrap = parse_bootstrap(bootstrap)
+        self._connect = connect
         self._create_topics = create_topics
         self._followed: dict[str, None] = {}
-        self._prompt = Pool(connect, settings, self.backoff)
-        self._held = Pool(connect, settings, self.backoff)
+        self._prompt = self.new_pool()
+        self._held = self.new_pool()
         self._wanted = asyncio.Event()
         self._next: asyncio.Future[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
@@ -146,6 +147,12 @@ class Router:
             raise
         return found
 
+    async def look_up(self, names: Iterable[str] | None) -> ClusterView:
+        """Topics as they are now, or with ``None`` all of them; the router's image stays."""
+        listed = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        question = MetadataRequest(topics=listed, allow_auto_topic_creation=False)
+        return ClusterView().after(await self.ask(self.to_any(), question, MetadataResponse))
+
     # --- asking -----------------------------------------------------------------------------
 
     def connected(self, node: NodeId) -> Connection | None:
@@ -165,6 +172,18 @@ class Router:
         except WaystationError:
             self.want_refresh()
             raise
+
+    async def to_address(self, address: Address) -> Connection:
+        """A connection to the broker at ``address``, as another broker gave it."""
+        try:
+            return await self._prompt.reach_patiently(address)
+        except WaystationError:
+            self.want_refresh()
+            raise
+
+    def new_pool(self) -> Pool:
+        """Connections beside the router's own; whoever asks for them closes them."""
+        return Pool(self._connect, self.settings, self.backoff)
 
     async def to_any(self) -> Connection:
         """Any broker: an open connection if there is one, else the first that answers."""

@@ -10,7 +10,16 @@ from waystation.client.partitioner import PARTITIONERS
 from waystation.model.errors import InvalidSettingsError
 from waystation.model.settings import option, options_of
 
-__all__ = ["ConnectionSettings", "ConsumerSettings", "ProducerSettings", "checked"]
+__all__ = [
+    "ASSIGNORS",
+    "ConnectionSettings",
+    "ConsumerSettings",
+    "MemberSettings",
+    "ProducerSettings",
+    "checked",
+]
+
+ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 T = TypeVar("T")
 
@@ -154,8 +163,9 @@ class ConsumerSettings:
     auto_offset_reset: str = option(
         "earliest",
         choices=("earliest", "latest", "error"),
-        doc="Where to go on when the wanted offset does not exist (any more): the oldest "
-        "record, the end, or nowhere: poll() raises OffsetOutOfRangeError.",
+        doc="Where to go on when the wanted offset does not exist (any more), or the group has "
+        "committed none: the oldest record, the end, or nowhere: poll() raises "
+        "OffsetOutOfRangeError.",
         kafka="auto.offset.reset",
     )
     isolation: str = option(
@@ -202,13 +212,94 @@ class ConsumerSettings:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """How a consumer takes part in its group, and when it says how far it has read."""
+
+    delivery: str = option(
+        "at-least-once",
+        choices=("at-least-once", "at-most-once"),
+        doc="at-least-once commits what was processed: after a crash some messages come again. "
+        "at-most-once commits before poll() hands messages out: none comes twice, a crash "
+        "loses those in hand. One round trip to the coordinator per poll().",
+    )
+    auto_commit: bool = option(
+        True,
+        doc="Commit without being asked, as delivery says. Without, only commit() does; "
+        "at-most-once commits in any case.",
+        kafka="enable.auto.commit",
+    )
+    auto_commit_interval_ms: int = option(
+        5_000,
+        at_least=0,
+        doc="How often what was processed is committed; 0 commits at every poll(). Shorter "
+        "repeats less after a crash and costs more requests.",
+        kafka="auto.commit.interval.ms",
+    )
+    group_protocol: str = option(
+        "classic",
+        choices=("classic", "consumer"),
+        doc="classic: members share partitions out themselves, every broker has it. consumer: "
+        "the broker does (KIP-848), and nobody stops for who comes and goes.",
+        kafka="group.protocol",
+    )
+    assignors: tuple[str, ...] = option(
+        ("range", "cooperative-sticky"),
+        choices=ASSIGNORS,
+        doc="How a leader of the classic protocol may share partitions out, the preferred "
+        "first; all members must have one in common. With cooperative-sticky alone, members "
+        "go on reading what they keep during a rebalance.",
+        kafka="partition.assignment.strategy",
+    )
+    remote_assignor: str | None = option(
+        None,
+        doc="The broker's assignor for group_protocol=consumer: uniform, range or another that "
+        "it has; None is its default.",
+        kafka="group.remote.assignor",
+    )
+    group_instance_id: str | None = option(
+        None,
+        doc="A name of its own makes a static member: if it is back within session_timeout_ms "
+        "it goes on with the same partitions, and nobody else notices. It does not leave the "
+        "group when it is closed.",
+        kafka="group.instance.id",
+    )
+    session_timeout_ms: int = option(
+        45_000,
+        at_least=1,
+        doc="A member that is silent for so long has died, and others get its partitions. "
+        "With group_protocol=consumer the broker decides.",
+        kafka="session.timeout.ms",
+    )
+    heartbeat_interval_ms: int = option(
+        3_000,
+        at_least=1,
+        doc="How often a member says that it is alive, and learns of a rebalance: at most a "
+        "third of session_timeout_ms. With group_protocol=consumer the broker decides.",
+        kafka="heartbeat.interval.ms",
+    )
+    max_poll_interval_ms: int = option(
+        300_000,
+        at_least=1,
+        doc="A consumer that is away from poll() for longer leaves the group, so that others "
+        "get its partitions. Longer than the slowest batch takes to be processed.",
+        kafka="max.poll.interval.ms",
+    )
+    rebalance_timeout_ms: int | None = option(
+        None,
+        doc="How long the others wait for this member in a rebalance; None is "
+        "max_poll_interval_ms.",
+    )
+
+
 def checked(settings: T) -> T:
     """``settings`` itself, unless options are wrong: then all that are get named at once."""
     problems = []
     for known in options_of(type(settings)):
         value = getattr(settings, known.field)
-        if isinstance(known.kind, type) and not isinstance(value, known.kind):
-            problems.append(f"{known.field} is {value!r}, must be of type {known.kind.__name__}")
+        if not isinstance(value, known.kind):
+            kind = getattr(known.kind, "__name__", known.kind)
+            problems.append(f"{known.field} is {value!r}, must be of type {kind}")
             continue
         try:
             known.check(value)
