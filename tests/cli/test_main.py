@@ -33,7 +33,9 @@ def test_help_imports_no_command() -> None:
     assert done.stdout.splitlines()[-1] == "['waystation.cli']"
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "topic create", "topic truncate"])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "topic create", "topic truncate", "group describe", "group reset"]
+)
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     ended = waystation(*command.split(), "--help")
 

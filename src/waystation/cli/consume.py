@@ -22,6 +22,7 @@ Example:
   waystation consume orders --follow
   waystation consume orders --offset -10 --partition 0
   waystation consume orders --timestamp 2026-01-31T09:30:00Z --count 100
+  waystation consume orders --group billing
 """
 
 _PATIENCE_MS = 1_000
@@ -47,6 +48,7 @@ _POLL_MESSAGES = 1_000
     help="Go on with new messages until Ctrl-C. Without a start, this is the default.",
 )
 @click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; again.")
+@click.option("--group", "group_id", metavar="NAME", help="Read as a member of this group.")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
 @click.option("--timeout-ms", type=click.IntRange(min=0), help="Stop after this long without one.")
 @click.option(
@@ -67,6 +69,7 @@ def consume(
     timestamp: str | None,
     follow: bool,
     partitions: tuple[int, ...],
+    group_id: str | None,
     count: int | None,
     timeout_ms: int | None,
     shape: str,
@@ -80,6 +83,10 @@ def consume(
     With a start it prints what is there and ends; --follow goes on. Without one it waits for
     new messages.
 
+    With --group it shares TOPIC with the group's other members, goes on where the group has got
+    to and commits what it has printed, until Ctrl-C, --count or --timeout-ms. A group that is new
+    begins with new messages, or with the oldest if --from-beginning is given.
+
     text writes values as they are, one per line, a tombstone as null. json writes the fields
     key, value, topic, partition, offset, timestamp, size and crc (and headers where there are
     any), one message per line; a key or value that is not UTF-8 is {"base64": "..."}. size is
@@ -88,18 +95,39 @@ def consume(
     starts = [from_beginning, offset is not None, timestamp is not None].count(True)
     if starts > 1:
         raise click.UsageError("--from-beginning, --offset and --timestamp exclude each other")
+    if group_id is not None and (partitions or offset is not None or timestamp is not None):
+        raise click.UsageError(
+            "a group knows where it is: --group excludes a start and --partition"
+        )
     time = None if timestamp is None else parse_time(timestamp)
+    import asyncio
+
     from waystation.client.consumer import Consumer
     from waystation.runtime.loops import run
 
     show = _shown("json" if as_json else shape, key_separator)
+
+    isolation = "read_committed" if committed else "read_uncommitted"
+
+    async def work_in_group() -> None:
+        joined = asyncio.Event()
+        async with Consumer(
+            group_id,
+            topic,
+            bootstrap=bootstrap,
+            auto_offset_reset="earliest" if from_beginning else "latest",
+            on_assigned=lambda _: joined.set(),
+            isolation=isolation,
+            metadata_timeout_ms=_PATIENCE_MS,
+        ) as consumer:
+            await _print(consumer, show, count, timeout_ms, None, joined.is_set)
 
     async def work() -> None:
         start: Start = "latest" if not starts else "earliest" if time is None else time
         async with Consumer(
             bootstrap=bootstrap,
             start=start,
-            isolation="read_committed" if committed else "read_uncommitted",
+            isolation=isolation,
             metadata_timeout_ms=_PATIENCE_MS,
         ) as consumer:
             chosen = await _chosen(consumer, topic, partitions)
@@ -109,7 +137,7 @@ def consume(
             ends = None if follow or not starts else await consumer.end_offsets()
             await _print(consumer, show, count, timeout_ms, ends)
 
-    run(work())
+    run(work() if group_id is None else work_in_group())
 
 
 async def _chosen(
@@ -141,8 +169,9 @@ async def _print(
     count: int | None,
     timeout_ms: int | None,
     ends: dict["TopicPartition", "Offset"] | None,
+    begun: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Print until ``count`` messages, the ``ends``, or a silence of ``timeout_ms``."""
+    """Print until ``count`` messages, the ``ends``, or a silence of ``timeout_ms`` once begun."""
     left = count
     silent_ms = 0
     while ends is None or any(consumer.position(where) < end for where, end in ends.items()):
@@ -154,7 +183,7 @@ async def _print(
         if messages:
             write(b"".join(map(show, messages)))
             silent_ms = 0
-        else:
+        elif begun():
             silent_ms += wait_ms
             if timeout_ms is not None and silent_ms >= timeout_ms:
                 return

@@ -33,6 +33,7 @@ COMMANDS = {
     "topic": "Create, list, describe, alter, truncate and delete topics.",
     "produce": "Send messages from standard input, a file or the command line.",
     "consume": "Print messages.",
+    "group": "List, describe, reset and delete consumer groups.",
     "doctor": "Check this machine and say the remedy for what is wrong.",
     "completion": "Print the completion script of a shell.",
 }

@@ -3,8 +3,7 @@
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 
 from waystation.cli.options import bootstrap_option, json_option, pairs
 from waystation.cli.output import print_json, say
+from waystation.cli.progress import progress as bar
 
 if TYPE_CHECKING:
     from waystation.client.outgoing import Delivered
@@ -119,7 +119,8 @@ def produce(
             max_request_bytes=max_bytes,
         ) as producer:
             sending = _Sending(producer, topic, listed, partition, shape, rate, as_json)
-            with _progress(progress, count) as advance:
+            watched = sys.stderr.isatty() and not sys.stdin.isatty()
+            with bar("sending", count, wanted=watched if progress is None else progress) as advance:
                 await sending.send_all(lines, count, advance)
             return sending.sent
 
@@ -251,18 +252,3 @@ async def _repeated(line: bytes, count: int) -> AsyncIterator[list[bytes]]:
     while count > 0:
         yield [line] * min(count, _TURN)
         count -= _TURN
-
-
-@contextmanager
-def _progress(wanted: bool | None, count: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar for whoever watches; the function that moves it."""
-    if not (sys.stderr.isatty() and not sys.stdin.isatty() if wanted is None else wanted):
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = ("sending", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("sending", total=count)
-        yield lambda more: bar.advance(task, more)

@@ -1,13 +1,13 @@
 """``waystation topic``: create, list, describe, alter, truncate, delete."""
 
-import sys
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from waystation.cli.asking import confirm, with_admin
 from waystation.cli.options import (
     bootstrap_option,
+    example,
     json_option,
     pairs,
     parse_time,
@@ -19,29 +19,9 @@ if TYPE_CHECKING:
     from waystation.client.admin import Admin
     from waystation.client.descriptions import ConfigEntry, TopicDescription
 
-T = TypeVar("T")
-
-_PATIENCE_MS = 3_000
-
-
-def _example(text: str) -> str:
-    return f"\n\b\nExample:\n  {text}\n"
-
-
-def _admin(bootstrap: str, work: Callable[["Admin"], Awaitable[T]]) -> T:
-    """Run ``work`` with an admin on a loop of its own."""
-    from waystation.client.admin import Admin
-    from waystation.runtime.loops import run
-
-    async def with_admin() -> T:
-        async with Admin(bootstrap, metadata_timeout_ms=_PATIENCE_MS) as admin:
-            return await work(admin)
-
-    return run(with_admin())
-
 
 @click.group(
-    epilog=_example("waystation topic create orders --partitions 3 --config retention.ms=86400000")
+    epilog=example("waystation topic create orders --partitions 3 --config retention.ms=86400000")
 )
 def topic() -> None:
     """Create, list, describe, alter, truncate and delete topics."""
@@ -51,7 +31,7 @@ def topic() -> None:
 
 
 @topic.command(
-    epilog=_example("waystation topic create orders --partitions 3 --config retention.ms=86400000")
+    epilog=example("waystation topic create orders --partitions 3 --config retention.ms=86400000")
 )
 @click.argument("name")
 @click.option("--partitions", type=int, help="How many partitions.  [default: the broker's]")
@@ -94,7 +74,7 @@ def create(
             "replication_factor": made.replication_factor,
         }
 
-    told = _admin(bootstrap, work)
+    told = with_admin(bootstrap, work)
     if as_json:
         print_json(told)
     elif told["created"]:
@@ -103,13 +83,13 @@ def create(
         say(f"topic {name} exists already")
 
 
-@topic.command("list", epilog=_example("waystation topic list --json"))
+@topic.command("list", epilog=example("waystation topic list --json"))
 @click.option("--internal", is_flag=True, help="Also those that the cluster keeps for itself.")
 @bootstrap_option
 @json_option
 def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
     """List the topics."""
-    found = _admin(bootstrap, lambda admin: admin.list_topics(internal=internal))
+    found = with_admin(bootstrap, lambda admin: admin.list_topics(internal=internal))
     if as_json:
         for one in found:
             print_json({"topic": one.name, "id": str(one.id), "partitions": len(one.partitions)})
@@ -122,14 +102,14 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
 # --- describe -------------------------------------------------------------------------------
 
 
-@topic.command(epilog=_example("waystation topic describe orders"))
+@topic.command(epilog=example("waystation topic describe orders"))
 @click.argument("name")
 @click.option("--all-configs", is_flag=True, help="Also options that have their default.")
 @bootstrap_option
 @json_option
 def describe(name: str, all_configs: bool, bootstrap: str, as_json: bool) -> None:
     """Show the partitions of the topic NAME, what they hold, and the topic's options."""
-    told = _admin(bootstrap, lambda admin: _described(admin, name, all_configs))
+    told = with_admin(bootstrap, lambda admin: _described(admin, name, all_configs))
     if as_json:
         print_json(told)
         return
@@ -213,9 +193,7 @@ def _partition_row(one: dict[str, Any]) -> tuple[object, ...]:
 # --- change ---------------------------------------------------------------------------------
 
 
-@topic.command(
-    epilog=_example("waystation topic alter orders --partitions 6 --set retention.ms=-1")
-)
+@topic.command(epilog=example("waystation topic alter orders --partitions 6 --set retention.ms=-1"))
 @click.argument("name")
 @click.option("--partitions", type=int, help="The new number of partitions; it can only grow.")
 @click.option("--set", "sets", multiple=True, metavar="NAME=VALUE", help="Set an option.")
@@ -241,7 +219,7 @@ def alter(
         if partitions is not None:
             await admin.create_partitions(name, partitions)
 
-    _admin(bootstrap, work)
+    with_admin(bootstrap, work)
     if as_json:
         print_json({"topic": name, "partitions": partitions, "set": changes, "unset": unset})
     else:
@@ -249,7 +227,7 @@ def alter(
 
 
 @topic.command(
-    epilog=_example("waystation topic truncate orders --before-time 2026-01-31T00:00:00Z")
+    epilog=example("waystation topic truncate orders --before-time 2026-01-31T00:00:00Z")
 )
 @click.argument("name")
 @click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; again.")
@@ -273,7 +251,7 @@ def truncate(
     if [before is not None, before_time is not None, everything].count(True) != 1:
         raise click.UsageError("say how far: one of --before, --before-time and --all")
     time = None if before_time is None else parse_time(before_time)
-    _confirm(f"Delete messages of topic {name} for good?", yes)
+    confirm(f"Delete messages of topic {name} for good?", yes)
 
     async def work(admin: "Admin") -> dict[int, int]:
         described = await admin.describe_topic(name)
@@ -282,7 +260,7 @@ def truncate(
         starts = await admin.delete_records(limits)
         return {where.partition: offset for where, offset in starts.items()}
 
-    starts = _admin(bootstrap, work)
+    starts = with_admin(bootstrap, work)
     if as_json:
         print_json({"topic": name, "start_offsets": {str(one): at for one, at in starts.items()}})
     else:
@@ -305,14 +283,14 @@ async def _limits(
     return {where: min(before, told.offset) for where, told in ends.items()}
 
 
-@topic.command(epilog=_example("waystation topic delete orders --yes"))
+@topic.command(epilog=example("waystation topic delete orders --yes"))
 @click.argument("names", nargs=-1, required=True)
 @yes_option
 @bootstrap_option
 @json_option
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
     """Delete topics with all their messages."""
-    _confirm(f"Delete {', '.join(names)} with all messages?", yes)
+    confirm(f"Delete {', '.join(names)} with all messages?", yes)
 
     async def work(admin: "Admin") -> None:
         for name in names:
@@ -322,10 +300,4 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> 
             else:
                 say(f"deleted topic {name}")
 
-    _admin(bootstrap, work)
-
-
-def _confirm(question: str, yes: bool) -> None:
-    """Ask whoever sits at a terminal; a script knows what it does."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(question, abort=True)
+    with_admin(bootstrap, work)
