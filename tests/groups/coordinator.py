@@ -229,6 +229,7 @@ class Coordinator:
     def stable(self, *instance_ids: str | None, **different: object) -> list[Joined]:
         """A stable group of so many members; the first one leads and gives each its own id."""
         joins = [self.join(instance_id=one, **different) for one in instance_ids]
+        self.wait(2 * self.settings.group_initial_rebalance_delay_ms)
         while not all(join.is_there for join in joins):  # the eldest ones must join again
             joins = [
                 self.join(join.joined.member_id, instance_id=one, **different)

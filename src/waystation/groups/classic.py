@@ -45,13 +45,15 @@ class ClassicGroup(Rebalances):
 
     kind = "classic"
 
-    __slots__ = ("_new_id", "changed_at", "is_remembered")
+    __slots__ = ("_new_id", "_unheard", "changed_at", "is_remembered")
 
     def __init__(
         self, group_id: str, settings: Callable[[], GroupSettings], new_id: Callable[[], str]
     ) -> None:
         super().__init__(group_id, settings)
         self._new_id = new_id
+        self._unheard = False
+        """Whether members came by a record and not by joining, so that no session runs."""
         self.changed_at = Millis(-1)
         """When the group became as it is remembered; -1 if that is not known."""
         self.is_remembered = False
@@ -69,6 +71,7 @@ class ClassicGroup(Rebalances):
                 self.members.restore(record.members, record.protocol, record.leader)
                 self.state = STABLE if record.members else EMPTY
                 self.is_remembered = True
+                self._unheard = any(one.member_id not in self._sessions for one in self.members)
             case ClassicGroupForgotten():
                 self.state = DEAD
             case _:
@@ -77,11 +80,21 @@ class ClassicGroup(Rebalances):
     def loaded(self, now: Millis) -> Outcome[Record]:
         """Give every member its session time-out to show that it is alive."""
         draft = Draft()
+        self._unheard = False
         for member in self.members:
             self._hear(now, member)
-        if len(self.members) > self._settings().group_max_size:
-            self._prepare(now, draft)  # the last ones to join again will not get in
+        if self.state == STABLE and (self.members.leader is None or self._is_too_large()):
+            # Nobody has shared out yet; or the last ones to join again will not get in.
+            self._prepare(now, draft)
         return draft.outcome()
+
+    def next_deadline(self) -> Millis | None:
+        """When someone's time is up; at once if there are members whose time has not begun."""
+        return Millis(0) if self._unheard else super().next_deadline()
+
+    def tick(self, now: Millis) -> Outcome[Record]:
+        """Do what has fallen due."""
+        return self.loaded(now) if self._unheard else super().tick(now)
 
     # --- members' requests --------------------------------------------------------------------
 
@@ -191,12 +204,17 @@ class ClassicGroup(Rebalances):
         topics = self.subscriptions() if self.state == STABLE else None
         return None if topics is None else Retention(None, topics.__contains__)
 
+    @property
+    def is_of_consumers(self) -> bool:
+        """Whether members say what they read in a way that is understood here."""
+        return self.protocol_type == PROTOCOL_TYPE
+
     def _topics_of(self, member: Member) -> dict[str, None] | None:
         """What a consumer subscribes to, under whichever protocol; ``None`` if unreadable.
 
         The rest of a subscription, such as what the member owns, is other after each restart.
         """
-        if self.protocol_type != PROTOCOL_TYPE:
+        if not self.is_of_consumers:
             return None
         try:
             return dict.fromkeys(read_subscription(member.protocols[0][1]).topics)
@@ -252,6 +270,9 @@ class ClassicGroup(Rebalances):
         if self.state in (COMPLETING, STABLE):
             return member_id in self.members or len(self.members) < most
         return True
+
+    def _is_too_large(self) -> bool:
+        return len(self.members) > self._settings().group_max_size
 
     def _refuse(self, now: Millis, draft: Draft, member_id: str, to: Waiter) -> None:
         most = self._settings().group_max_size

@@ -1,8 +1,8 @@
 """Who is in a classic group: members, their static names, their leader, what they all speak.
 
 The roster changes while a rebalance is under way; only what the leader's assignment made of it is
-remembered.  Two promises: a static instance id belongs to one member at a time, and a group with
-members has one of them as its leader.
+remembered.  Two promises: a static instance id belongs to one member at a time, and members who
+joined have one of them as their leader.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -182,12 +182,11 @@ class Roster:
         self.leader = None
         for stored in members:
             member = here.get(stored.member_id)
-            if member is None or member.subscription(protocol) != stored.subscription:
+            if member is None or member.stored(protocol, stored.assignment) != stored:
                 member = _restored(stored, protocol)
             member.assignment = stored.assignment
             self.add(member)
-        if leader in self._by_id:
-            self.leader = leader
+        self.leader = leader if leader in self._by_id else None
 
     def _count(self, member: Member, change: int) -> None:
         speakers = self._speakers

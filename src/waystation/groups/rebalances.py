@@ -265,9 +265,8 @@ class Rebalances:
 
     def _begin_if_all_joined(self, now: Millis, draft: Draft) -> None:
         """Those who were told an id count too: they are on their way."""
-        if self._pending or len(self._joining) < len(self.members):
-            return
-        if self._first_wait is None or not self.members:
+        all_joined = not self._pending and len(self._joining) == len(self.members)
+        if not self.members or (all_joined and self._first_wait is None):
             self._begin_generation(now, draft)
 
     def _begin_generation(self, now: Millis, draft: Draft) -> None:
