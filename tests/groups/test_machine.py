@@ -20,6 +20,7 @@ from waystation.model.errors import (
     RebalanceInProgressError,
     UnknownMemberError,
 )
+from waystation.model.machines import Outcome
 from waystation.model.offsets import Millis
 
 
@@ -173,6 +174,27 @@ def test_members_survive_more_than_one_restart(here: Coordinator) -> None:
         here.sync(joins[0].joined, {one.member_id: b"x" for one in members})
 
     assert members[0].generation == 2 + 3
+
+
+def test_a_group_that_nobody_shared_out_in_begins_by_that(here: Coordinator) -> None:
+    """So it comes out of the other kind of group, while the machine lives or in a replay."""
+    members = tuple(
+        ClassicMemberStored(name, None, "app", "/host", 60_000, SESSION_MS, b"s", b"")
+        for name in "ab"
+    )
+    stored = ClassicGroupStored(GROUP, "consumer", 4, "range", None, START, members)
+    here.take(Outcome([stored]))
+
+    assert here.machine.next_deadline() == 0
+
+    for _ in range(2):
+        here.wait(0)
+        assert here.state() == "PreparingRebalance"
+        again = here.join("b", protocols=(("range", b"s"),))
+        here.wait(SESSION_MS)
+        assert again.joined.leader == "b"
+        assert again.joined.generation == 5
+        here.restart()
 
 
 # --- time -----------------------------------------------------------------------------------------

@@ -279,3 +279,4 @@ class GroupListing(NamedTuple):
     protocol_type: str
     state: str
     kind: str
+    members: int = 0
