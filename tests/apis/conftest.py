@@ -1,4 +1,4 @@
-"""One node for all tests that only need topics of their own, and connections to it."""
+"""One node for all tests that only need topics and groups of their own, and connections to it."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.apis.asking import Asking
+from tests.apis.grouping import Grouping
 from tests.apis.kit import ThreadedNode
 from waystation.runtime.chance import Chance
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
-    with ThreadedNode(tmp_path_factory.mktemp("node") / "data") as running:
+    options = {"group_initial_rebalance_delay_ms": "0", "offsets_topic_num_partitions": "4"}
+    with ThreadedNode(tmp_path_factory.mktemp("node") / "data", **options) as running:
         yield running
 
 
@@ -37,6 +39,41 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test uses."""
     name: str = request.node.originalname
     return f"{name}-{next(_numbers)}"[-200:]
+
+
+@pytest.fixture(scope="session")
+def coordinator(node: ThreadedNode) -> ThreadedNode:
+    """The node, once it coordinates groups."""
+    coordinate(node)
+    return node
+
+
+@pytest.fixture
+def group(coordinator: ThreadedNode, topic: str) -> str:
+    """A group id that no other test uses, with a coordinator."""
+    return topic
+
+
+@pytest.fixture
+def ann(coordinator: ThreadedNode) -> Iterator[Grouping]:
+    """The connection of a first member."""
+    with Grouping(*coordinator.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def bob(coordinator: ThreadedNode) -> Iterator[Grouping]:
+    """The connection of a second member."""
+    with Grouping(*coordinator.address) as connected:
+        yield connected
+
+
+def coordinate(running: ThreadedNode) -> None:
+    """Let a node coordinate groups, and wait until it does."""
+    with Grouping(*running.address) as connected:
+        found = connected.find("any")
+        assert found.error_code == 0, found
+    running.until(lambda: not running.node.broker.groups.loading)
 
 
 MakeNode = Callable[..., ThreadedNode]

@@ -35,10 +35,17 @@ def test_produce_is_advertised_from_zero_so_that_old_clients_compress(client: As
     assert SPOKEN[ApiKey.PRODUCE].versions.low == 3
 
 
-def test_groups_are_not_promised_before_they_exist(client: Asking) -> None:
-    listed = [one.api_key for one in client.ask(question(), 0).api_keys]
+def test_groups_are_promised_of_both_kinds(client: Asking) -> None:
+    answer = client.ask(question(), 3)
+    listed = {one.api_key: one.max_version for one in answer.api_keys}
 
-    assert ApiKey.FIND_COORDINATOR not in listed
+    assert listed[ApiKey.FIND_COORDINATOR] == 6
+    # Clients use the server-side protocol only if version 1 of it is there, and switched on.
+    assert listed[ApiKey.CONSUMER_GROUP_HEARTBEAT] == 1
+    levels = {one.name: one.max_version_level for one in answer.finalized_features}
+    assert levels["group.version"] == 1
+    supported = {one.name: one.max_version for one in answer.supported_features}
+    assert supported == levels
 
 
 @pytest.mark.parametrize("version", [5, 9, 32_767, -1])
@@ -61,7 +68,7 @@ def test_software_that_is_no_name_is_refused(client: Asking, name: str) -> None:
     assert client.ask(question("kit", name), 4).error_code == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("key", [999, -1, ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP])
+@pytest.mark.parametrize("key", [999, -1, ApiKey.SASL_HANDSHAKE, ApiKey.END_TXN])
 def test_an_api_that_is_not_served_ends_its_own_connection_only(
     client: Asking, other: Asking, key: int
 ) -> None:

@@ -19,8 +19,9 @@ from waystation.model.errors import ErrorCode
 from waystation.wire.headers import encode_response_header
 from waystation.wire.versions import ApiKey, Versions
 
-# Level of Kafka's metadata that clients may assume; 4.0 as Kafka numbers it.
-_METADATA_VERSION = 25
+# By Kafka's numbers: the level of metadata that clients may assume (4.0), and the server-side
+# group protocol.  What is missing here, clients do not use.
+_FEATURES = {"metadata.version": 25, "group.version": 1}
 _INTRODUCES_ITSELF_FROM = 3
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -36,16 +37,12 @@ def answer(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsRespons
         api_keys=_table(),
         finalized_features_epoch=0,
         supported_features=[
-            SupportedFeatureKey(
-                name="metadata.version", min_version=1, max_version=_METADATA_VERSION
-            )
+            SupportedFeatureKey(name=name, min_version=1, max_version=level)
+            for name, level in _FEATURES.items()
         ],
         finalized_features=[
-            FinalizedFeatureKey(
-                name="metadata.version",
-                min_version_level=_METADATA_VERSION,
-                max_version_level=_METADATA_VERSION,
-            )
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in _FEATURES.items()
         ],
     )
 

@@ -4,12 +4,15 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from waystation.server.connection import Connection, Request, Respond
+from waystation.telemetry.logs import get_logger
 from waystation.telemetry.metrics import Histogram
 from waystation.wire.headers import encode_response_header
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
 
 Q = TypeVar("Q", bound=Message)
+
+events = get_logger("apis")
 
 
 class Call(Generic[Q]):
@@ -62,3 +65,10 @@ class Call(Generic[Q]):
         """The client asked not to be answered."""
         self._respond(None)
         self._duration.observe(self._now() - self._started)
+
+    def fail(self, error: Exception) -> None:
+        """Something of ours went wrong: it costs this client its connection, and no other."""
+        events.error(
+            "request.failed", client=self.client_id, peer=self.connection.peer, exc_info=error
+        )
+        self.connection.close(f"the request failed: {error}")

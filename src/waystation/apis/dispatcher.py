@@ -14,12 +14,9 @@ from waystation.messages.catalog import request_type
 from waystation.model.errors import UnsupportedVersionError
 from waystation.runtime.tasks import Tasks
 from waystation.server.connection import Request, Respond
-from waystation.telemetry.logs import get_logger
 from waystation.telemetry.metrics import Histogram, Registry
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
-
-events = get_logger("apis")
 
 
 def _duration(registry: Registry, key: ApiKey) -> Histogram:
@@ -73,7 +70,4 @@ class Dispatcher:
         try:
             call.reply(await result)
         except Exception as error:  # the outermost frame of this task
-            events.error(
-                "request.failed", client=call.client_id, peer=call.connection.peer, exc_info=error
-            )
-            call.connection.close(f"the request failed: {error}")
+            call.fail(error)
