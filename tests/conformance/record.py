@@ -1,0 +1,29 @@
+"""What Apache Kafka answered, kept beside the questions, and how other answers differ from it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+_PATH = Path(__file__).with_name("kafka_answers.json")
+
+
+def recorded() -> dict[str, Any]:
+    """Kafka's answers by question."""
+    answers: dict[str, Any] = json.loads(_PATH.read_text())["answers"]
+    return answers
+
+
+def keep(version: str, answers: dict[str, Any]) -> None:
+    """Write answers down, one line each, so that a change is seen in a diff."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(answers[name])}" for name in answers]
+    body = ",\n".join(lines)
+    _PATH.write_text(f'{{"kafka": {json.dumps(version)}, "answers": {{\n{body}\n}}}}\n')
+
+
+def differences(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """A line for every question that was answered otherwise, or not at all."""
+    return [
+        f"{name}\n  kafka {expected.get(name)}\n  found {found.get(name)}"
+        for name in {**expected, **found}
+        if expected.get(name) != found.get(name)
+    ]
