@@ -159,7 +159,8 @@ def _show(told: dict[str, Any]) -> None:
         titles = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "MEMBER")
         print_table(titles, map(_partition_row, told["partitions"]))
     total = told["total"]
-    say(f"total lag: {total['lag']} messages, the oldest {total['lag_seconds']:.1f} s old")
+    messages = f"{total['lag']} message{'' if total['lag'] == 1 else 's'}"
+    say(f"total lag: {messages}, the oldest {total['lag_seconds']:.1f} s old")
 
 
 def _partition_row(one: dict[str, Any]) -> tuple[object, ...]:
