@@ -31,6 +31,8 @@ from waystation.groups.records import (
 )
 from waystation.model.offsets import Millis
 
+NO_TARGET = -1
+
 
 class Book:
     """Members, what they shall read and what they read; and who holds which partition."""
@@ -59,7 +61,7 @@ class Book:
         self.members: dict[str, ConsumerMemberStored] = {}
         self.classic_members = 0
         """How many members still speak the classic protocol."""
-        self.target_epoch = 0
+        self.target_epoch = NO_TARGET
         self.targets: dict[str, Partitions] = {}
         self.targets_at = Millis(-1)
         self.currents: dict[str, MemberCurrentStored] = {}
@@ -120,7 +122,7 @@ class Book:
             case TargetStored():
                 self.target_epoch, self.targets_at = record.epoch, Millis(record.computed_at)
             case TargetForgotten():
-                self.target_epoch = 0
+                self.target_epoch = NO_TARGET
             case MemberTargetStored():
                 self.targets[record.member_id] = record.partitions
             case MemberTargetForgotten():

@@ -6,7 +6,8 @@ of the new protocol would be told of a change by its heartbeat, they are told to
 
 1. when a new epoch has begun that they have not joined yet;
 2. while they must confirm, by the partitions that they name when they join, that they gave
-   something up: cooperative ones name what they still own, eager ones own nothing when they join;
+   something up: cooperative ones name what they still own, eager ones own nothing when they join
+   (who names more than it was ever given is told to begin anew);
 3. when what they wait for has become free.
 """
 
@@ -136,14 +137,17 @@ class ClassicMembers:
 
     # --- joining ------------------------------------------------------------------------------
 
-    def _join(self, draft: BookDraft, now: Millis, command: Join) -> Joined:
+    def _join(self, draft: BookDraft, now: Millis, command: Join) -> Joined | WaystationError:
         self._check_join(command)
         subscription = _subscription(command.protocols)
         member_id = command.member_id or self._new_member_id(command)
         before = self._enter(draft, now, command, member_id)
+        owned = self._by_id(subscription.owned)
+        if not _may_own(draft.book.current(member_id), owned):
+            return self._disown(draft, now, member_id)
         after = self._subscribed(command, member_id, subscription)
         self._members.subscribe(draft, now, before, after)
-        current = self._members.step(draft, member_id, self._by_id(subscription.owned))
+        current = self._members.step(draft, member_id, owned)
         self._expect_sync(now, after, current)
         protocol = command.protocols[0][0]
         return Joined(current.epoch, PROTOCOL_TYPE, protocol, "", member_id)
@@ -167,6 +171,17 @@ class ClassicMembers:
             invitations.set(member_id, Millis(now + command.session_timeout_ms))
             raise MemberIdRequiredError(member_id)
         return before
+
+    def _disown(self, draft: BookDraft, now: Millis, member_id: str) -> WaystationError:
+        """Let a member go that believes to own what is not its own, for it missed a generation.
+
+        Until it has fetched what it shall read, it would go on with that in the new one.  Being
+        told that it is unknown, it gives up everything and joins anew.
+        """
+        if member_id in draft.book.members:
+            self._members.remove(draft, now, [member_id])
+            self._watch.forget(member_id)
+        return self._members.unknown(member_id)
 
     def _new_member_id(self, command: Join) -> str:
         return f"{command.instance_id or command.client_id}-{self._new_id()}"
@@ -351,6 +366,10 @@ def _subscription(protocols: tuple[tuple[str, bytes], ...]) -> Subscription:
         return read_subscription(protocols[0][1])
     except EmbeddedProtocolError as error:
         raise InconsistentProtocolError(f"the subscription cannot be read: {error}") from error
+
+
+def _may_own(current: MemberCurrentStored, owned: set[PartitionOf]) -> bool:
+    return owned <= flat(current.assigned) | flat(current.revoking)
 
 
 def _version(metadata: bytes) -> int:

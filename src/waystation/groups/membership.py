@@ -87,6 +87,7 @@ class Membership:
         draft.note(after)
         if (
             before is None
+            or draft.book.target_epoch != draft.book.epoch  # just upgraded
             or (before.topics, before.topic_regex) != (after.topics, after.topic_regex)
             or preferred_assignor(draft.book, assignors) != asked_for
         ):

@@ -40,7 +40,6 @@ from waystation.groups.records import (
     MemberTargetStored,
     Partitions,
     Record,
-    TargetStored,
 )
 from waystation.groups.settings import GroupSettings
 from waystation.groups.targets import metadata_hash
@@ -51,16 +50,16 @@ _UPGRADING_POLICIES = ("bidirectional", "upgrade")
 _DOWNGRADING_POLICIES = ("bidirectional", "downgrade")
 
 
-def upgrade(
-    group: ClassicGroup, now: Millis, settings: GroupSettings, topics: TopicsSeen
-) -> list[Record]:
+def upgrade(group: ClassicGroup, settings: GroupSettings, topics: TopicsSeen) -> list[Record]:
     """What makes a group of the new kind of a classic one, with members and what they read.
 
-    Raises what the member is told that wanted it, if it cannot be.
+    It is stored without a target: whoever joins it next has everything shared out anew, though
+    it only takes the place of a static member.  Raises what the member is told that wanted it,
+    if it cannot be.
     """
     _check_upgrade(group, settings)
     try:
-        return [*group.tombstones(), *_members_upgraded(group, now, topics)]
+        return [*group.tombstones(), *_members_upgraded(group, topics)]
     except EmbeddedProtocolError as error:
         raise GroupNotFoundError(
             f"group {group.group_id!r} cannot change to the new protocol: "
@@ -116,7 +115,7 @@ def _check_upgrade(group: ClassicGroup, settings: GroupSettings) -> None:
     )
 
 
-def _members_upgraded(group: ClassicGroup, now: Millis, topics: TopicsSeen) -> Iterator[Record]:
+def _members_upgraded(group: ClassicGroup, topics: TopicsSeen) -> Iterator[Record]:
     epoch = group.generation
     book = Book(group.group_id)
     taken: set[PartitionOf] = set()
@@ -130,7 +129,6 @@ def _members_upgraded(group: ClassicGroup, now: Millis, topics: TopicsSeen) -> I
             group.group_id, member.member_id, epoch, epoch, MemberState.STABLE, reads, ()
         )
     yield ConsumerGroupStored(group.group_id, epoch, metadata_hash(book, topics))
-    yield TargetStored(group.group_id, epoch, now)
 
 
 def _upgraded(group_id: str, member: Member) -> ConsumerMemberStored:

@@ -95,16 +95,14 @@ class Pattern:
 
     def _matches(self, name: str) -> bool:
         """HOT: once per topic and pattern whenever topics change."""
-        state: _State | None = self._state((0,), _START)
+        state = self._state((0,), _START)
         for character in name:
-            assert state is not None
-            try:
-                state = state.moves[character]
-            except KeyError:
-                state = self._move(state, character)
-            if state is None:
+            if character not in state.moves:
+                state.moves[character] = self._move(state, character)
+            moved = state.moves[character]
+            if moved is None:
                 return False
-        assert state is not None
+            state = moved
         if state.ends is None:
             reached = self._reach(state, _END)
             state.ends = any(isinstance(self._program[at], _Match) for at in reached)
@@ -118,9 +116,7 @@ class Pattern:
             step = self._program[at]
             if isinstance(step, Chars) and character in step.any_of:
                 onwards.add(at + 1)
-        moved = self._state(tuple(sorted(onwards)), after) if onwards else None
-        state.moves[character] = moved
-        return moved
+        return self._state(tuple(sorted(onwards)), after) if onwards else None
 
     def _reach(self, state: _State, after: str) -> Iterable[int]:
         """All places of the program that ``state`` reaches without a further character."""

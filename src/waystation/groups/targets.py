@@ -40,6 +40,7 @@ def share_out(
 
     ``InvalidRegexError`` if a new member's expression cannot be resolved.
     """
+    _forget_unused_regexes(draft)
     _resolve_new_regexes(draft, now, topics)
     draft.note(
         ConsumerGroupStored(
@@ -82,15 +83,6 @@ def forget(draft: BookDraft, member_ids: Iterable[str]) -> None:
         draft.note(MemberCurrentForgotten(group_id, member_id))
         draft.note(MemberTargetForgotten(group_id, member_id))
         draft.note(ConsumerMemberForgotten(group_id, member_id))
-    forget_unused_regexes(draft)
-
-
-def forget_unused_regexes(draft: BookDraft) -> None:
-    """Note which expressions nobody subscribes by any more."""
-    used = {member.topic_regex for member in draft.book.members.values()}
-    for regex in list(draft.book.regexes):
-        if regex not in used:
-            draft.note(RegexForgotten(draft.book.group_id, regex))
 
 
 def topics_of(book: Book, member: ConsumerMemberStored) -> tuple[str, ...]:
@@ -116,8 +108,14 @@ def preferred_assignor(book: Book, assignors: tuple[str, ...]) -> str:
     return max(votes, key=votes.__getitem__)
 
 
+def _forget_unused_regexes(draft: BookDraft) -> None:
+    used = {member.topic_regex for member in draft.book.members.values()}
+    for regex in list(draft.book.regexes):
+        if regex not in used:
+            draft.note(RegexForgotten(draft.book.group_id, regex))
+
+
 def _resolve_new_regexes(draft: BookDraft, now: Millis, topics: TopicsSeen) -> None:
-    forget_unused_regexes(draft)
     for member in list(draft.book.members.values()):
         regex = member.topic_regex
         if regex and regex not in draft.book.regexes:
