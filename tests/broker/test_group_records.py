@@ -140,7 +140,12 @@ NAMES = [f"{number}-{type(record).__name__}" for number, (record, _, _) in enume
 
 
 def read(key: bytes, value: bytes | None) -> Record | None:
-    return GroupRecordReader().read(key, value)
+    """What one row says; read twice, for the second time names are known."""
+    reader = GroupRecordReader()
+    record = reader.read(key, value)
+    row = (0, 0, key, value, ())
+    assert reader.read_rows([row, row]) == ([] if record is None else [record, record])
+    return record
 
 
 def read_hex(key: str, value: str | None) -> Record | None:
@@ -230,10 +235,17 @@ def test_long_texts_are_written_where_they_fit() -> None:
     assert read(*encode(group)) == group
 
 
+def test_one_unreadable_record_costs_no_other() -> None:
+    good, bad = encode(GROUP), (bytes.fromhex(OFFSET_KEY), b"\0\3")
+    rows = [(0, 0, *row, ()) for row in (good, bad, (None, b""), good)]
+
+    assert GroupRecordReader().read_rows(rows) == [GROUP, GROUP]
+
+
 def test_offsets_of_a_group_share_their_names() -> None:
     reader = GroupRecordReader()
     rows = [encode(OffsetCommitted("group", "topic", n, n, 0, "", AT)) for n in range(3)]
-    first, _, third = [reader.read(*row) for row in rows]
+    first, _, third = reader.read_rows([(0, 0, *row, ()) for row in rows])
 
     assert isinstance(first, OffsetCommitted)
     assert isinstance(third, OffsetCommitted)

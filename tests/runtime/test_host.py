@@ -13,7 +13,7 @@ from waystation.model.machines import Outcome, Reply
 from waystation.model.offsets import Millis
 from waystation.runtime.clock import ManualClock
 from waystation.runtime.host import Host
-from waystation.runtime.replay import replay
+from waystation.runtime.replay import replay, sliced
 from waystation.runtime.timers import Timers
 from waystation.testing.virtual_time import virtual_loop
 
@@ -339,7 +339,7 @@ def test_replay_applies_everything_and_lets_others_have_their_turns() -> None:
             loop.call_soon(turn)
 
     loop.call_soon(turn)
-    count = loop.run_until_complete(replay(iter(range(10_000)), apply, clock))
+    count = loop.run_until_complete(replay(sliced(range(10_000)), apply, clock))
 
     assert (count, applied) == (10_000, list(range(10_000)))
     # A second of work in slices of two milliseconds, each a little overdrawn.

@@ -8,8 +8,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from waystation.broker.configs import Configs
+from waystation.broker.coordinators import GroupCoordinators
 from waystation.broker.fetch_sessions import FetchSessions
 from waystation.broker.gauges import Gauges
+from waystation.broker.group_survey import GroupSurvey
 from waystation.broker.holdings import Holdings
 from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.long_polls import LongPolls
@@ -24,6 +26,7 @@ from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.cluster.topics import TopicDefaults
 from waystation.coordination.store import CoordinationStore
+from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidTopicError
 from waystation.model.ids import NO_LEADER_EPOCH, NodeId, TopicId, uuid_text
 from waystation.model.offsets import Offset
@@ -49,6 +52,7 @@ class Broker:
         self,
         settings: BrokerSettings,
         topic_defaults: TopicSettings,
+        group_settings: GroupSettings,
         static: Mapping[str, str],
         options: Sequence[Option],
         *,
@@ -64,6 +68,7 @@ class Broker:
         self.node = NodeId(settings.node_id)
         self.settings = settings
         self.clock = clock
+        self.registry = registry
         self.directories = directories
         self.timers = Timers(clock)
         self.replicas = Replicas()
@@ -80,6 +85,20 @@ class Broker:
         )
         self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(chance.new_id()))
         self.producer_ids = ProducerIds(self._view)
+        self._group_settings = self._groups_started_with = group_settings
+        self.groups = GroupCoordinators(
+            self.node,
+            self.replicas,
+            self.topics,
+            lambda: self._group_settings,
+            clock=clock,
+            timers=self.timers,
+            chance=chance,
+            registry=registry,
+        )
+        self.survey = GroupSurvey(
+            self.groups.machines, lambda: self.groups.loading, self.replicas, clock, registry
+        )
         self._membership = Membership(
             self.node, store, self._view, settings.broker_session_timeout_ms
         )
@@ -120,14 +139,17 @@ class Broker:
         self._tasks.spawn(self._view.follow(), "cluster-view")
         self._tasks.spawn(self._membership.keep_alive(), "membership")
         self._tasks.spawn(self._housekeeping.run(), "housekeeping")
+        self._tasks.spawn(self.survey.run(), "group-survey")
 
     def answer_waiting(self) -> None:
-        """End every long poll now, with what there is."""
+        """End every long poll now, with what there is; groups find another coordinator."""
         self.long_polls.answer_all()
+        self.groups.resign()
 
     async def stop(self) -> None:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
         await self._tasks.aclose()
+        await self.groups.aclose()
         await self._holdings.close_journals()
         await asyncio.to_thread(self._flusher.close)
         for directory in self.directories:
@@ -155,8 +177,10 @@ class Broker:
     async def _act(self, before: ClusterImage, after: ClusterImage) -> None:
         self._acting_on = after
         self.settings = self.configs.broker(after)
+        self._group_settings = self.configs.in_force(after, self._groups_started_with)
         self._reconfigured(after)
         await self._holdings.carry_out(duties(before, after, self.node))
+        self.groups.follow(after)
 
     def _settings_of(self, topic: str) -> TopicSettings:
         return self.configs.topic(self._acting_on, topic)

@@ -10,10 +10,10 @@ tools read what is written here (``kafka-dump-log --offsets-decoder``).
 2. A key of a kind that is not known here is no error: it belongs to a newer version, or to
    somebody else, and stays in the log.
 
-Offsets are nearly all there is to read after a restart, so they go past ``wire``.
+Offsets are nearly all there is to read after a restart, so the usual ones go past ``wire``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct, error
 from sys import intern
 from typing import Any, Final
@@ -57,6 +57,8 @@ from waystation.groups.records import (
 )
 from waystation.model.errors import MalformedFrameError, UnsupportedVersionError, WaystationError
 from waystation.model.ids import NO_TOPIC_ID, TopicId
+from waystation.records.record import Row
+from waystation.telemetry.logs import get_logger
 from waystation.wire.message import Message
 from waystation.wire.primitives import uuid_of
 
@@ -72,11 +74,14 @@ _PLAIN_OFFSET = Struct(">hqihq")
 _OFFSET_OF_ID = Struct(">hqiBqBBB16s")
 """Version 4 without a note, with a topic id: the note's length is compact, the id is tag 0."""
 _PLAIN, _EXPIRING, _OF_ID = 3, 1, 4
+_ID_ONLY = (1, 1, 0, 16)
+"""Of the compact length, the number of tags, the tag and its size: no note, and a topic id."""
 _NO_CLASSIC_MEMBER: Final = b"\x01\x00\x01\x00"
 """How Kafka ends a member that speaks no classic protocol: one tag, number 0, of one byte, null."""
 _NAMES_MAX: Final = 100_000
 _FAULTS: Final = (MalformedFrameError, UnsupportedVersionError, ValueError, IndexError, error)
 _new_tuple = tuple.__new__
+_events = get_logger("coordinator")
 
 
 class UnreadableRecordError(WaystationError):
@@ -275,11 +280,38 @@ class GroupRecordReader:
     def __init__(self) -> None:
         self._names: dict[bytes, tuple[str, str]] = {}
 
-    def read(self, key: bytes, value: bytes | None) -> Record | None:
-        """The record; none if its key is of a kind that is not known here.
+    def read_rows(self, rows: Sequence[Row]) -> list[Record]:
+        """The records that ``rows`` hold.
 
-        HOT: once per record of a log that is loaded (tests/broker/test_load.py has the figures).
+        One whose key is not known here is passed over, and one that cannot be read is told to
+        the operator: a coordinator that never loads would harm every group instead of one.
+
+        HOT: once per record of a log that is loaded; offsets with a topic id and without a note
+        are read in place (tests/broker/test_load.py has the figures).
         """
+        records: list[Record] = []
+        known, usual, unpack = self._names.get, _OFFSET_OF_ID.size, _OFFSET_OF_ID.unpack
+        for at, _, key, value, _ in rows:
+            if key is None:
+                continue
+            if value is not None and len(value) == usual and (names := known(key[:-4])) is not None:
+                version, offset, epoch, note, time, tags, tag, size, octets = unpack(value)
+                if version == _OF_ID and (note, tags, tag, size) == _ID_ONLY:
+                    number = int.from_bytes(key[-4:], "big", signed=True)
+                    fields = (*names, number, offset, epoch, "", time, NEVER, uuid_of(octets))
+                    records.append(_new_tuple(OffsetCommitted, fields))
+                    continue
+            try:
+                record = self.read(key, value)
+            except UnreadableRecordError as fault:
+                _events.error("record.unreadable", offset=at, reason=str(fault))
+            else:
+                if record is not None:
+                    records.append(record)
+        return records
+
+    def read(self, key: bytes, value: bytes | None) -> Record | None:
+        """The record; none if its key is of a kind that is not known here."""
         kind = key[1] if len(key) > 1 and not key[0] else -1
         try:
             if kind in (_OFFSET, _OFFSET_OLD):
@@ -294,22 +326,7 @@ class GroupRecordReader:
         partition = int.from_bytes(key[-4:], "big", signed=True)
         if value is None:
             return OffsetForgotten(group_id, topic, partition)
-        if len(value) == _PLAIN_OFFSET.size:
-            version, offset, epoch, note_bytes, at = _PLAIN_OFFSET.unpack(value)
-            if version == _PLAIN and not note_bytes:
-                return _new_tuple(
-                    OffsetCommitted,
-                    (group_id, topic, partition, offset, epoch, "", at, NEVER, NO_TOPIC_ID),
-                )
-        elif len(value) == _OFFSET_OF_ID.size:
-            version, offset, epoch, note, at, tags, tag, size, octets = _OFFSET_OF_ID.unpack(value)
-            if version == _OF_ID and (note, tags, tag, size) == (1, 1, 0, 16):
-                topic_id = uuid_of(octets)
-                return _new_tuple(
-                    OffsetCommitted,
-                    (group_id, topic, partition, offset, epoch, "", at, NEVER, topic_id),
-                )
-        found = _decoded(OffsetCommitValue, value)
+        found: OffsetCommitValue = _decoded(OffsetCommitValue, value)
         return OffsetCommitted(
             group_id,
             topic,

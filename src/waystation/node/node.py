@@ -15,6 +15,7 @@ from waystation.client.bootstrap import Address as ClientAddress
 from waystation.client.transport import Transport, connect_tcp
 from waystation.cluster.image import ClusterImage
 from waystation.coordination.sqlite import SqliteStore
+from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidSettingsError
 from waystation.model.ids import NodeId
 from waystation.model.settings import options_of
@@ -35,7 +36,13 @@ if TYPE_CHECKING:
     from waystation.gateway.app import HttpServer
 
 _STORE_FILE = "cluster.sqlite"
-_FIXED_GROUPS = (AddressSettings, BrokerSettings, ServerSettings, StorageSettings)
+_FIXED_GROUPS = (
+    AddressSettings,
+    BrokerSettings,
+    GroupSettings,
+    ServerSettings,
+    StorageSettings,
+)
 
 
 class Node:
@@ -81,6 +88,7 @@ class Node:
         broker = self._broker = Broker(
             settings.broker,
             settings.topics,
+            settings.groups,
             settings.static,
             [one for group in _FIXED_GROUPS for one in options_of(group)],
             store=self._store,

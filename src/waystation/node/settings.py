@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from waystation.broker.settings import BrokerSettings
+from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidSettingsError
 from waystation.model.settings import Option, option, options_of, unknown_option
 from waystation.model.topics import TopicSettings
@@ -67,7 +68,14 @@ class AddressSettings:
     )
 
 
-_GROUPS = (AddressSettings, BrokerSettings, ServerSettings, StorageSettings, TopicSettings)
+_GROUPS = (
+    AddressSettings,
+    BrokerSettings,
+    GroupSettings,
+    ServerSettings,
+    StorageSettings,
+    TopicSettings,
+)
 
 
 class NodeSettings(NamedTuple):
@@ -75,6 +83,7 @@ class NodeSettings(NamedTuple):
 
     addresses: AddressSettings
     broker: BrokerSettings
+    groups: GroupSettings
     server: ServerSettings
     storage: StorageSettings
     topics: TopicSettings
@@ -105,6 +114,7 @@ def load(sources: Iterable[tuple[str, Mapping[str, str]]]) -> NodeSettings:
     return NodeSettings(
         AddressSettings(**values[AddressSettings]),
         BrokerSettings(**values[BrokerSettings]),
+        GroupSettings(**values[GroupSettings]),
         ServerSettings(**values[ServerSettings]),
         StorageSettings(**values[StorageSettings]),
         TopicSettings(**values[TopicSettings]),

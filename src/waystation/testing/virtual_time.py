@@ -25,6 +25,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _SOME_DAY_MS = 1_700_000_000_000
+_LATE_S = 1e-9
 
 
 class Schedule:
@@ -148,10 +149,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run ``callback`` at ``when``."""
+        """Run ``callback`` at ``when``, and a nanosecond late, as every real timer is at least.
+
+        Who computes with fractions would otherwise be woken a rounding error early, wait for
+        the rest, and be woken in the same moment for ever.
+        """
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if not self.dead:
-            self.schedule.add_at(when, handle)
+            self.schedule.add_at(max(when, self.time()) + _LATE_S, handle)
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:

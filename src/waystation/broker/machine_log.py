@@ -1,0 +1,121 @@
+"""A partition as the log of a machine: its records written, committed and read back.
+
+1. The records of one decision are one batch: a crash leaves all of them or none.
+2. Nothing is appended under another leader epoch than the one the machine was loaded in.  Who
+   led in between may have written what the machine does not know.
+3. A batch that cannot be read is told to the operator and skipped: a coordinator that never
+   loads would harm everyone instead of some.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from waystation.model.errors import CorruptBatchError, MessageTooLargeError, WaystationError
+from waystation.model.ids import LeaderEpoch
+from waystation.model.offsets import Offset
+from waystation.partition.partition import ACKS_ALL, Partition
+from waystation.records.batch import BatchBuilder, rows_of
+from waystation.records.header import batches, check
+from waystation.records.record import Row
+from waystation.runtime.clock import Clock
+from waystation.runtime.machine import OnCommit
+from waystation.runtime.replay import SLICE, replay
+from waystation.telemetry.logs import get_logger
+
+R = TypeVar("R")
+Encode = Callable[[R], tuple[bytes, bytes | None]]
+Read = Callable[[Sequence[Row]], list[Any]]
+"""What those rows say to the machine; rows that say nothing to it are left out."""
+
+_CHUNK_BYTES = 1 << 20
+_events = get_logger("coordinator")
+
+
+class PartitionLog(Generic[R]):
+    """Appends a machine's records to the partition that this node leads."""
+
+    __slots__ = ("_clock", "_encode", "_epoch", "_partition")
+
+    def __init__(
+        self, partition: Partition, epoch: LeaderEpoch, encode: Encode[R], clock: Clock
+    ) -> None:
+        self._partition = partition
+        self._epoch = epoch
+        self._encode = encode
+        self._clock = clock
+
+    def append(self, records: Sequence[R]) -> Offset:
+        """Write records as one batch; where the log ends now."""
+        partition, now = self._partition, self._clock.now()
+        partition.check_epoch(self._epoch)
+        limit_bytes = partition.settings.max_message_bytes
+        batch = BatchBuilder(limit_bytes=limit_bytes)
+        for record in records:
+            key, value = self._encode(record)
+            if not batch.append(key, value, timestamp=now):
+                raise MessageTooLargeError(batch.size_bytes, limit_bytes, "one decision")
+        appended = partition.append(memoryview(bytearray(batch.build())), ACKS_ALL, now)
+        return Offset(appended.last_offset + 1)
+
+    @property
+    def committed(self) -> Offset:
+        """The partition's high watermark."""
+        return self._partition.high_watermark
+
+    def when_committed(self, end: Offset, told: OnCommit) -> bool:
+        """As the partition says."""
+        return self._partition.when_committed(end, told)
+
+
+async def load(
+    partition: Partition,
+    epoch: LeaderEpoch,
+    read: Read,
+    apply: Callable[[R], None],
+    clock: Clock,
+) -> int:
+    """Apply everything that the partition holds, once all of it is committed; how many records.
+
+    Files are read by a thread, records decoded and applied in slices of the loop's time.
+    """
+    end, count = partition.log_end, 0
+    await _committed(partition, end)
+    offset = partition.log.log_start
+    while offset < end:
+        partition.check_epoch(epoch)
+        region, behind = partition.read(offset, _CHUNK_BYTES, at_least_one=True)
+        if region is None:
+            break
+        chunk = await asyncio.to_thread(region.read)
+        count += await replay(_records(partition, chunk, read), apply, clock)
+        offset = behind
+    partition.check_epoch(epoch)
+    return count
+
+
+async def _committed(partition: Partition, end: Offset) -> None:
+    """Wait: what a new leader holds and has not committed may still be taken back."""
+    committed: asyncio.Future[WaystationError | None] = asyncio.get_running_loop().create_future()
+
+    def told(error: WaystationError | None) -> None:
+        if not committed.done():
+            committed.set_result(error)
+
+    if not partition.when_committed(end, told) and (error := await committed) is not None:
+        raise error
+
+
+def _records(partition: Partition, chunk: bytes, read: Read) -> Iterator[list[Any]]:
+    """Every record of the chunk, in slices that follow the batches."""
+    for at, header in batches(chunk):
+        if header.is_control:
+            continue
+        try:
+            check(chunk, at)
+            rows = rows_of(chunk, at)
+        except CorruptBatchError as error:
+            _events.error("batch.unreadable", partition=str(partition.name), reason=str(error))
+            continue
+        for first in range(0, len(rows), SLICE):
+            yield read(rows[first : first + SLICE])
