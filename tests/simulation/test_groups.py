@@ -1,0 +1,48 @@
+"""Groups over a lossy network, with crashes, failing logs and leaders that change.
+
+Checked after every event: no partition has two owners in one generation or epoch, none is
+assigned to a member while another still holds it, offsets that a member was told never go back,
+and nobody is answered twice.  Checked at the end of each life: every group has recovered without
+help, and every request was answered or its connection told.
+
+A failure prints its seed; the seed becomes a line of ``regressions.txt``.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.groups import CLASSIC, SERVER_SIDE, Life
+from tests.support.soak import count
+
+REGRESSIONS = Path(__file__).with_name("regressions.txt")
+
+
+def remembered(kind: str) -> list[int]:
+    """The seeds that once found something."""
+    lines = (line.split("#")[0].split() for line in REGRESSIONS.read_text().splitlines())
+    return [int(words[1]) for words in lines if words and words[0] == kind]
+
+
+@pytest.mark.parametrize("seed", [*range(count(10, 300)), *remembered("classic")])
+def test_classic_groups_survive(seed: int) -> None:
+    Life(seed, [CLASSIC]).run()
+
+
+@pytest.mark.parametrize("seed", [*range(count(10, 300)), *remembered("server-side")])
+def test_server_side_groups_survive(seed: int) -> None:
+    Life(seed, [SERVER_SIDE]).run()
+
+
+@pytest.mark.parametrize("seed", [*range(count(4, 150)), *remembered("both")])
+def test_groups_of_both_kinds_survive_side_by_side(seed: int) -> None:
+    Life(seed, [CLASSIC, SERVER_SIDE]).run()
+
+
+def test_the_same_seed_is_the_same_life() -> None:
+    def lived(seed: int) -> tuple[int, int, dict[object, int]]:
+        life = Life(seed, [CLASSIC])
+        life.run()
+        return life.world.schedule.steps, life.cluster.witness.answers, life.cluster.witness.shown
+
+    assert lived(1) == lived(1)
