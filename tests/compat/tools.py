@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.letters import FIRST_TIMESTAMP_MS, WrongAnswerError
@@ -90,6 +90,25 @@ def get_offsets(target: Target) -> None:
         _same(tool("--topic", name, "--time", time).split(), [f"{name}:0:{offset}"])
 
 
+def consumer_groups(target: Target) -> None:
+    """kafka-consumer-groups: list, describe, reset and delete a group that read everything."""
+    name, group = target.topic("tool-groups"), target.topic("group")
+    _fill(target, name)
+    for protocol in ("classic", "consumer"):
+        _read_in_group(target, name, f"{group}-{protocol}", protocol)
+    tool = _tool(target, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
+    _expect(tool("--list", "--type", "classic"), f"{group}-classic")
+    _expect(tool("--list", "--type", "consumer"), f"{group}-consumer")
+    for each in (f"{group}-classic", f"{group}-consumer"):
+        _same(_columns(tool("--describe", "--group", each), name), [["0", "10", "10", "0"]])
+        to = ("--reset-offsets", "--group", each, "--topic", name, "--to-offset", "3")
+        _same(_columns(tool(*to, "--execute"), name, 2), [["0", "3"]])
+        _same(_columns(tool("--describe", "--group", each), name), [["0", "3", "10", "7"]])
+        tool("--delete-offsets", "--group", each, "--topic", name)
+        tool("--delete", "--group", each)
+    _refuse(tool("--list"), group)
+
+
 def log_dirs(target: Target) -> None:
     """kafka-log-dirs: the partition and its size."""
     name = target.topic("tool-log-dirs")
@@ -164,6 +183,7 @@ TOOLS = {
     "kafka-console-consumer": console_consumer,
     "kafka-configs": configs,
     "kafka-get-offsets": get_offsets,
+    "kafka-consumer-groups": consumer_groups,
     "kafka-log-dirs": log_dirs,
     "kafka-delete-records": delete_records,
     "kafka-dump-log": dump_log,
@@ -220,6 +240,29 @@ def _fill(target: Target, name: str) -> None:
         raise WrongAnswerError(f"librdkafka could not fill {name}")
 
 
+def _read_in_group(target: Target, name: str, group: str, protocol: str) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": target.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([name])
+    read = consumer.consume(_COUNT, 20)
+    if len(read) != _COUNT:
+        raise WrongAnswerError(f"librdkafka read {len(read)} of {_COUNT} records as {group}")
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def _columns(said: str, topic: str, count: int = 4) -> list[list[str]]:
+    """What a table says right of the topic's name, row by row."""
+    rows = [line.split() for line in said.splitlines()]
+    return [row[row.index(topic) + 1 :][:count] for row in rows if topic in row]
+
+
 def _expect(said: str, *words: str) -> None:
     for word in words:
         if word not in said:
@@ -232,7 +275,7 @@ def _refuse(said: str, *words: str) -> None:
             raise WrongAnswerError(f"did not expect {word!r} in:\n{said[-600:]}")
 
 
-def _same(got: Iterable[str], wanted: Iterable[str]) -> None:
+def _same(got: Iterable[object], wanted: Iterable[object]) -> None:
     got, wanted = list(got), list(wanted)
     if got != wanted:
         raise WrongAnswerError(f"it says {got}, should say {wanted}")

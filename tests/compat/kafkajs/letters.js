@@ -1,5 +1,5 @@
-// Sends the letters with kafkajs, once per codec. kafkajs cannot read without a consumer group, so
-// what arrived is read by another client; here the admin API is asked whether all of it did.
+// Sends the letters with kafkajs, once per codec, reads all of them back as a group of two members,
+// and asks the admin API about both.
 const fs = require("fs");
 const assert = require("assert");
 const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = require("kafkajs");
@@ -25,6 +25,7 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   decompress: async (buffer) => Buffer.from(zstd.decompress(buffer)),
 });
 
+const hex = (bytes) => (bytes === null ? null : bytes.toString("hex"));
 const unhex = (text) => (text === null ? null : Buffer.from(text, "hex"));
 
 const message = (letter) => ({
@@ -52,6 +53,52 @@ async function administer(admin, topic, letters) {
   assert.strictEqual(described.resources[0].configEntries[0].configValue, "86400000");
 }
 
+// What a group read may come twice, after a rebalance; it is told once.
+function teller(wanted) {
+  const told = new Set();
+  let enough;
+  const all = new Promise((resolve) => { enough = resolve; });
+  const eachMessage = async ({ topic, partition, message }) => {
+    const { offset, timestamp, key, value, headers } = message;
+    const place = `${topic}-${partition}-${offset}`;
+    if (told.has(place)) return;
+    told.add(place);
+    console.log(JSON.stringify({
+      topic, partition, offset: Number(offset), timestamp: Number(timestamp),
+      key: hex(key), value: hex(value),
+      headers: Object.entries(headers).map(([name, held]) => [name, hex(held)]),
+    }));
+    if (told.size === wanted) enough();
+  };
+  return { all, eachMessage };
+}
+
+async function readInGroup(kafka, admin, prefix, letters) {
+  const topics = Object.keys(CODECS).map((codec) => `${prefix}-${codec}`);
+  const groupId = `${prefix}-group`;
+  const { all, eachMessage } = teller(topics.length * letters.length);
+  const members = [1, 2].map(() => kafka.consumer({ groupId, heartbeatInterval: 500 }));
+  await Promise.all(members.map(async (member) => {
+    await member.connect();
+    await member.subscribe({ topics, fromBeginning: true });
+    await member.run({ eachMessage });
+  }));
+  await all;
+  const { groups: [group] } = await admin.describeGroups([groupId]);
+  assert.deepStrictEqual([group.state, group.members.length], ["Stable", 2]);
+  await Promise.all(members.map((member) => member.disconnect()));
+  for (const { topic, partitions } of await admin.fetchOffsets({ groupId, topics })) {
+    for (const { partition, offset } of partitions) {
+      const sent = letters.filter((letter) => letter.partition === partition).length;
+      assert.strictEqual(offset, String(sent), `what the group committed of ${topic}-${partition}`);
+    }
+  }
+  await admin.resetOffsets({ groupId, topic: topics[0], earliest: true });
+  const { groups } = await admin.listGroups();
+  assert(groups.some((found) => found.groupId === groupId), "the group is not listed");
+  await admin.deleteGroups([groupId]);
+}
+
 async function main([bootstrap, prefix, path]) {
   await zstd.init();
   const lines = fs.readFileSync(path, "utf8").trim().split("\n");
@@ -67,6 +114,7 @@ async function main([bootstrap, prefix, path]) {
     await producer.send({ topic, compression, acks: -1, messages: letters.map(message) });
     await administer(admin, topic, letters);
   }
+  await readInGroup(kafka, admin, prefix, letters);
   const spare = `${prefix}-spare`;
   await admin.createTopics({ topics: [{ topic: spare }] });
   await admin.createPartitions({ topicPartitions: [{ topic: spare, count: 5 }] });
