@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.letters import FIRST_TIMESTAMP_MS, WrongAnswerError
@@ -162,6 +163,22 @@ def dump_log(target: Target) -> None:
         said = _dump("--files", str(index))
         _expect(said, "offset: ")
         _refuse(said, "ismatch", "ut of order", "not found in the log")
+    _dump_offsets(target, name)
+
+
+def _dump_offsets(target: Target, name: str) -> None:
+    """Kafka's decoder of group records reads what our coordinator wrote."""
+    group = target.topic("tool-dump-group")
+    consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(name, 0, 42, "a note")], asynchronous=False)
+    consumer.close()
+    assert target.data is not None, "only asked for when the data directory is known"
+    logs = target.data.glob("**/__consumer_offsets-*/*.log")
+    said = "".join(
+        _dump("--offsets-decoder", "--files", str(log)) for log in logs if group in _text(log)
+    )
+    _expect(said, f'"group":"{group}","topic":"{name}","partition":0', '"offset":42', "a note")
+    _refuse(said, "isvalid: false", "invalid bytes")
 
 
 def cluster_id(target: Target) -> None:
@@ -190,6 +207,10 @@ TOOLS = {
     "kafka-cluster": cluster_id,
     "kafka-broker-api-versions": api_versions,
 }
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("latin-1")
 
 
 def _tool(target: Target, program: str) -> Callable[..., str]:
