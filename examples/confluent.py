@@ -2,7 +2,7 @@
 
 import os
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = os.environ.get("WAYSTATION_BOOTSTRAP", "localhost:9092")
@@ -21,17 +21,19 @@ def main() -> None:
         producer.produce(TOPIC, f"order {number}".encode(), key=f"customer-{number % 3}".encode())
     producer.flush()
 
-    # Partitions are assigned by hand and offsets are not committed: groups are yet to come,
-    # and this client insists on a name for one.
     consumer = Consumer(
-        {"bootstrap.servers": BOOTSTRAP, "group.id": "not-used", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": BOOTSTRAP,
+            "group.id": "example-confluent",
+            "auto.offset.reset": "earliest",
+        }
     )
-    consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+    consumer.subscribe([TOPIC])
     read = 0
     while read < 10:
-        message = consumer.poll(10.0)
+        message = consumer.poll(20.0)
         if message is None:
-            raise SystemExit("no message came within 10 seconds")
+            raise SystemExit("no message came within 20 seconds")
         if message.error():
             raise SystemExit(str(message.error()))
         read += 1

@@ -16,7 +16,15 @@ os.environ["PATH"] += os.pathsep + str(_UNPACKED / "bin")
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One real broker for all tests of a worker that only need some topics of their own."""
-    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", http="127.0.0.1:0")
+    process = BrokerProcess(
+        tmp_path_factory.mktemp("broker") / "data",
+        http="127.0.0.1:0",
+        options={
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "100",
+            "group.consumer.heartbeat.interval.ms": "100",
+        },
+    )
     with process.start():
         yield process
 

@@ -14,6 +14,9 @@ BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else
 ORDERS = "".join(
     f'customer-{n % 3}:{{"order": {n}, "amount": {n * 7 % 100}}}\n' for n in range(1, 10)
 )
+# Groups need not wait for members that will not come.
+QUICK = {"group.initial.rebalance.delay.ms": "0"}
+LATE_ORDER = 'customer-1:{"order": 10, "amount": 70}\n'
 
 
 class Tour:
@@ -57,17 +60,30 @@ def tour(broker: BrokerProcess) -> None:
     show.run("produce", "orders", "--key-separator", ":", stdin=ORDERS)
     show.run("consume", "orders", "--from-beginning", "--count", "9", "--json")
 
+    show.say("A group reads together and remembers its place: the second time, only what is new")
+    show.run("consume", "orders", "--group", "billing", "--from-beginning", "--count", "9")
+    show.run("produce", "orders", "--key-separator", ":", stdin=LATE_ORDER)
+    show.run("group", "describe", "billing")
+    show.run("consume", "orders", "--group", "billing", "--count", "1")
+
+    show.say("A group can go back, and others do not notice: first the plan, then the deed")
+    show.run("group", "reset", "billing", "--to-earliest", "--dry-run")
+    show.run("group", "reset", "billing", "--shift-by", "-1", "--yes")
+    show.run("group", "list")
+
     show.say("Nothing acknowledged is lost: kill -9, and everything is still there")
     broker.kill()
     broker.start()
-    show.run("consume", "orders", "--from-beginning", "--count", "9")
+    show.run("consume", "orders", "--from-beginning", "--count", "10")
 
     show.say("History can be truncated")
     show.run("topic", "truncate", "orders", "--all", "--yes")
     show.run("topic", "describe", "orders")
 
     show.say("The same from Python, with our own client")
-    show.python(str(Path(__file__).parent.parent / "examples" / "python_client.py"))
+    examples = Path(__file__).parent.parent / "examples"
+    show.python(str(examples / "python_client.py"))
+    show.python(str(examples / "consumer_group.py"))
 
     show.say("Health and metrics over HTTP")
     show.get("/healthz")
@@ -77,7 +93,7 @@ def tour(broker: BrokerProcess) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="waystation-demo-") as root:
-        broker = BrokerProcess(Path(root) / "data", http="127.0.0.1:0")
+        broker = BrokerProcess(Path(root) / "data", http="127.0.0.1:0", options=QUICK)
         with broker.start():
             print(f"A broker listens on {broker.bootstrap}, as `make run` would start it.")
             tour(broker)

@@ -43,7 +43,8 @@ def test_the_two_minutes_work_as_written(tmp_path: Path) -> None:
     ours = ours.replace("alias waystation=.venv/bin/waystation\n", "")
 
     assert start.startswith("make run ")
-    with BrokerProcess(tmp_path / "data").start() as broker:
+    quick = {"group.initial.rebalance.delay.ms": "0"}
+    with BrokerProcess(tmp_path / "data", options=quick).start() as broker:
         assert '"value":"two coffees"' in _run(["sh", "-e"], broker.bootstrap, ours)
         assert "one tea" in _run(["sh", "-e"], broker.bootstrap, kcat)
         read = _run([sys.executable, "-"], broker.bootstrap, python)
