@@ -42,6 +42,8 @@ class Option(NamedTuple):
     def check(self, value: Any) -> None:
         """Raise ``ValueError`` if ``value`` is out of bounds or not one of the choices."""
         if self.choices is not None:
+            if value == ():
+                raise ValueError(f"is empty, must be one or more of {', '.join(self.choices)}")
             for item in value if self.kind is tuple else (value,):
                 if item not in self.choices:
                     raise ValueError(f"is {item!r}, must be one of {', '.join(self.choices)}")

@@ -38,11 +38,13 @@ def check_topic_name(name: str) -> None:
 class TopicSettings:
     """The effective options of one topic."""
 
-    cleanup_policy: str = option(
-        "delete",
-        choices=("delete",),
+    cleanup_policy: tuple[str, ...] = option(
+        ("delete",),
+        choices=("compact", "delete"),
         live=True,
-        doc="What happens to old segments: delete drops those past retention.",
+        doc="What happens to old records: delete drops segments past retention, compact keeps "
+        "the last record of each key for good and refuses records without one, both together "
+        "do both.",
         kafka="log.cleanup.policy",
     )
     retention_ms: int = option(
@@ -176,3 +178,52 @@ class TopicSettings:
         doc="How long the files of a deleted segment stay on disk, renamed, before they go.",
         kafka="log.segment.delete.delay.ms",
     )
+    min_cleanable_dirty_ratio: float = option(
+        0.5,
+        at_least=0,
+        at_most=1,
+        live=True,
+        doc="Compact a log once more than this share of it was not compacted yet. Lower keeps "
+        "logs shorter and rewrites what is clean more often.",
+        kafka="log.cleaner.min.cleanable.ratio",
+    )
+    min_compaction_lag_ms: int = option(
+        0,
+        at_least=0,
+        live=True,
+        doc="Leave records younger than this alone, so that readers who keep up see every one.",
+        kafka="log.cleaner.min.compaction.lag.ms",
+    )
+    max_compaction_lag_ms: int = option(
+        _INT64_MAX,
+        at_least=1,
+        live=True,
+        doc="Compact records that are older than this, however little there is to gain; the "
+        "active segment is rolled in time for it. For data that must be gone by a date.",
+        kafka="log.cleaner.max.compaction.lag.ms",
+    )
+    delete_retention_ms: int = option(
+        DAY_MS,
+        at_least=0,
+        live=True,
+        doc="How long compaction keeps a tombstone, a key without a value, after everything it "
+        "deletes is gone. A reader slower than this may miss that a key was deleted.",
+        kafka="log.cleaner.delete.retention.ms",
+    )
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the last record of each key is kept, and the others need not be."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def expires(self) -> bool:
+        """Whether what is past retention goes."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """How old the active segment may grow: what is in it cannot be compacted."""
+        if self.compacts:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
