@@ -6,12 +6,13 @@ Run as a program by ``test_codec.py``; prints how many payloads it survived.
 import ctypes
 import mmap
 import sys
+from array import array
 from contextlib import suppress
 
 from tests.records.messages import SAMPLE, build
 from tests.records.mutations import mutants
 from waystation.model.errors import CorruptBatchError
-from waystation.records import codec
+from waystation.records import codec, keys
 from waystation.records.header import HEADER_BYTES
 
 PROT_NONE = 0
@@ -30,6 +31,7 @@ def guarded_page() -> memoryview:
 def main(count: int) -> None:
     page = guarded_page()
     seeds = [build([message])[HEADER_BYTES:] for message in SAMPLE[:5]] + [build(SAMPLE[:5])[61:]]
+    places = array("q", [0]) * (5 * codec.PLACE_FIELDS)
     survived = 0
     for payload in mutants(seeds, count, seed=5):
         view = page[mmap.PAGESIZE - len(payload) :]
@@ -39,6 +41,9 @@ def main(count: int) -> None:
                 codec.check_records(view, records, records - 1, 0)
             with suppress(CorruptBatchError):
                 codec.record_sizes(view, records)
+            with suppress(CorruptBatchError):
+                codec.locate_records(view, records, records - 1, 0, places)
+                keys.KeyMap(8, bytes(16)).note(view, places, records, 0, 0)
         survived += 1
     print(survived)  # noqa: T201  # the parent reads it
 

@@ -1,11 +1,12 @@
 import shutil
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.records.messages import SAMPLE, Message, messages
@@ -323,3 +324,94 @@ def test_wrong_types_leave_no_trace(
 @given(st.binary(max_size=100), st.integers(0, 20))
 def test_garbage_never_does_worse_than_being_refused(garbage: bytes, records: int) -> None:
     assert len({str(_outcome(twin, garbage, records)) for twin in TWINS}) == 1
+
+
+def located(codec: ModuleType, payload: bytes, count: int, last: int, base: int) -> "array[int]":
+    places = array("q", [0]) * (codec.PLACE_FIELDS * count)
+    codec.locate_records(payload, count, last, base, places)
+    return places
+
+
+@given(messages, st.data())
+def test_records_are_copied_as_they_are_or_moved_in_time(
+    messages: list[Message], data: st.DataObject
+) -> None:
+    payload, base = encode(PURE, messages), messages[0].timestamp
+    chosen = data.draw(st.lists(st.booleans(), min_size=len(messages), max_size=len(messages)))
+    kept = [number for number, stays in enumerate(chosen) if stays]
+    shift_ms = data.draw(st.sampled_from((0, 5)) | st.integers(-(10**12), 10**12))
+    moved = [messages[number].timestamp - base + shift_ms for number in kept]
+    fits = not shift_ms or all(-(1 << 63) <= one < 1 << 63 for one in moved)
+    copies = set()
+    for twin in TWINS:
+        places = located(twin, payload, len(messages), len(messages) - 1, base)
+        fields = twin.PLACE_FIELDS
+        rows = [places[number * fields : (number + 1) * fields] for number in kept]
+        front = array("q", [number for row in rows for number in row])
+        out = bytearray(b"before")
+        assert twin.copy_records(payload, front, len(kept), shift_ms, out) is fits
+        copies.add(bytes(out))
+    (copy,) = copies
+    assume(fits and -(1 << 63) <= base - shift_ms < 1 << 63)
+
+    found = decode_with_gaps(
+        copy.removeprefix(b"before"), len(kept), len(messages), base - shift_ms
+    )
+    assert found == [
+        (n, messages[n].timestamp, messages[n].key, messages[n].value, messages[n].headers)
+        for n in kept
+    ]
+
+
+def decode_with_gaps(payload: bytes, count: int, before: int, base: int) -> list[Row]:
+    preferred.check_records(payload, count, before - 1, base)
+    return preferred.decode_records(payload, count, 0, before - 1, base, None)
+
+
+def test_a_time_that_would_not_fit_is_not_moved(codec: ModuleType) -> None:
+    payload = records_at(0, 1, timestamp_delta=-5)
+    places = located(codec, payload, 2, 1, 0)
+    out = bytearray(b"before")
+
+    assert not codec.copy_records(payload, places, 2, -(1 << 63), out)
+    assert out == b"before"
+
+
+def test_records_without_a_key_are_counted(codec: ModuleType) -> None:
+    rows = [Message(b"key", b""), Message(None, b""), Message(b"", None), Message(None, None)]
+
+    assert codec.check_records(encode(codec, rows), 4, 3, 0) == 2
+
+
+def test_whatever_is_refused_when_checked_is_not_located(codec: ModuleType) -> None:
+    payload = encode(codec, SMALL)
+    for mutant in mutants([payload], count(2_000, 100_000), seed=3):
+        outcomes = []
+        for step in (codec.check_records, lambda *a: located(codec, a[0], a[1], a[2], a[3])):
+            try:
+                step(mutant, len(SMALL), len(SMALL) - 1, 0)
+                outcomes.append(True)
+            except CorruptBatchError:
+                outcomes.append(False)
+        assert outcomes[0] is outcomes[1]
+
+
+@pytest.mark.parametrize(("field", "value"), [(1, 1_000), (2, -1), (3, 1_000), (0, 9)])
+def test_places_of_another_payload_are_not_copied(
+    codec: ModuleType, field: int, value: int
+) -> None:
+    payload = encode(codec, SMALL[:1])
+    places = located(codec, payload, 1, 0, 0)
+    places[field] = value
+
+    if field != 0:
+        with pytest.raises(IndexError):
+            codec.copy_records(payload, places, 1, 5, bytearray())
+    if field < 2:
+        places[1] = 1_000
+        with pytest.raises(IndexError):
+            codec.copy_records(payload, places, 1, 0, bytearray())
+    with pytest.raises(IndexError):
+        codec.copy_records(payload, places, 2, 0, bytearray())
+    with pytest.raises(IndexError):
+        codec.locate_records(payload, 1, 0, 0, array("q", [0]))

@@ -1,17 +1,17 @@
-"""The record codec, compiled where it was compiled, and always as plain Python."""
+"""The record codec and the map of keys, compiled where they were, and always as plain Python."""
 
 from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from waystation.records import codec
+from waystation.records import codec, keys
 
 FOLDER = Path(codec.__file__).parent
 
 
-def _pure() -> ModuleType:
-    loader = SourceFileLoader("waystation.records.pure_codec", str(FOLDER / "codec.py"))
+def _pure(name: str) -> ModuleType:
+    loader = SourceFileLoader(f"waystation.records.pure_{name}", str(FOLDER / f"{name}.py"))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)
@@ -23,6 +23,7 @@ def is_compiled(module: ModuleType) -> bool:
     return str(module.__file__).endswith(tuple(EXTENSION_SUFFIXES))
 
 
-PURE = _pure()
+PURE = _pure("codec")
 TWINS = [codec, PURE] if is_compiled(codec) else [PURE]
+KEYS_TWINS = [keys, _pure("keys")] if is_compiled(keys) else [_pure("keys")]
 NAMES = ["compiled", "pure"] if is_compiled(codec) else ["pure"]

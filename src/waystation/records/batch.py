@@ -38,7 +38,9 @@ __all__ = [
     "DECOMPRESSED_LIMIT_BYTES",
     "BatchBuilder",
     "Record",
+    "assemble",
     "check_contents",
+    "payload_of",
     "recompress",
     "record_sizes",
     "records_of",
@@ -102,7 +104,7 @@ class BatchBuilder(RecordWriter):
                 payload = memoryview(smaller)
             else:
                 codec = Codec.NONE
-        return _assemble(self._header(codec), payload)
+        return assemble(self._header(codec), payload)
 
     def _header(self, codec: Codec) -> BatchHeader:
         return BatchHeader._make(
@@ -142,7 +144,7 @@ def rows_of(
     header = peek(buffer, at)
     appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     return record_codec.decode_records(
-        _payload(buffer, at, header, limit_bytes),
+        payload_of(buffer, at, header, limit_bytes),
         header.records_count,
         header.base_offset,
         header.last_offset_delta,
@@ -156,7 +158,7 @@ def record_sizes(
 ) -> list[int]:
     """Bytes that each record of the batch at ``at`` takes before compression."""
     header = peek(buffer, at)
-    payload = _payload(buffer, at, header, limit_bytes)
+    payload = payload_of(buffer, at, header, limit_bytes)
     return record_codec.record_sizes(payload, header.records_count)
 
 
@@ -166,18 +168,19 @@ def check_contents(
     at: int = 0,
     *,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
-) -> None:
+) -> int:
     """Prove that the records inside are what the checked ``header`` says of them.
 
-    Costs little for a batch that is not compressed, and its decompression otherwise.
+    Returns how many of them have no key.  Costs little for a batch that is not compressed, and
+    its decompression otherwise.
 
     HOT: once per produced batch (benchmarks/partition/intake.py).
     """
     if header.attributes & CODEC_MASK or header.size_bytes != len(buffer) - at:
-        payload = _payload(buffer, at, header, limit_bytes)
+        payload = payload_of(buffer, at, header, limit_bytes)
     else:
         payload = buffer[at + HEADER_BYTES :]
-    record_codec.check_records(
+    return record_codec.check_records(
         payload,
         header.records_count,
         header.last_offset_delta,
@@ -196,12 +199,14 @@ def recompress(
     header = peek(batch)
     if header.codec is codec:
         return bytes(batch)
-    payload = compress(codec, _payload(batch, 0, header, limit_bytes), level)
+    payload = compress(codec, payload_of(batch, 0, header, limit_bytes), level)
     attributes = header.attributes & ~CODEC_MASK | codec
-    return _assemble(header._replace(attributes=attributes), payload)
+    return assemble(header._replace(attributes=attributes), payload)
 
 
-def _payload(buffer: Buffer, at: int, header: BatchHeader, limit_bytes: int) -> Buffer:
+def payload_of(
+    buffer: Buffer, at: int, header: BatchHeader, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+) -> Buffer:
     """The uncompressed records; a view into ``buffer`` where they already are."""
     if header.size_bytes < HEADER_BYTES or header.size_bytes > len(buffer) - at:
         raise CorruptBatchError(
@@ -214,7 +219,7 @@ def _payload(buffer: Buffer, at: int, header: BatchHeader, limit_bytes: int) -> 
     return decompress(header.codec, section, limit_bytes)
 
 
-def _assemble(header: BatchHeader, payload: Buffer) -> bytes:
+def assemble(header: BatchHeader, payload: Buffer) -> bytes:
     """Header and payload as one batch, with its length and checksum put right."""
     length = HEADER_BYTES - FRAME_BYTES + len(payload)
     out = bytearray(HEADER.pack(*header._replace(batch_length=length)))

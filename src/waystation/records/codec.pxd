@@ -10,6 +10,7 @@
 cimport cython
 
 cdef Py_ssize_t _LEAST_RECORD_BYTES
+cdef Py_ssize_t _PLACE_FIELDS
 cdef Py_ssize_t _LEAST_HEADER_BYTES
 cdef Py_ssize_t _MOST_VARINT_BYTES
 cdef long long _INT32_MIN
@@ -19,13 +20,47 @@ cdef long long _INT64_MAX
 
 @cython.locals(
     end=cython.Py_ssize_t, at=cython.Py_ssize_t, stop=cython.Py_ssize_t, index=cython.Py_ssize_t,
-    length=cython.longlong, previous=cython.longlong,
+    length=cython.longlong, previous=cython.longlong, keyless=cython.Py_ssize_t,
     timestamp_delta=cython.longlong, offset_delta=cython.longlong,
 )
-cpdef check_records(
+cpdef Py_ssize_t check_records(
     const unsigned char[::1] payload, Py_ssize_t count, long long last_offset_delta,
     long long base_timestamp,
+) except -1
+
+@cython.locals(
+    end=cython.Py_ssize_t, at=cython.Py_ssize_t, to=cython.Py_ssize_t, index=cython.Py_ssize_t,
+    start=cython.Py_ssize_t, stop=cython.Py_ssize_t, body=cython.Py_ssize_t,
+    rest=cython.Py_ssize_t, key_at=cython.Py_ssize_t,
+    length=cython.longlong, key_bytes=cython.longlong, value_bytes=cython.longlong,
+    previous=cython.longlong, timestamp_delta=cython.longlong, offset_delta=cython.longlong,
 )
+cpdef locate_records(
+    const unsigned char[::1] payload, Py_ssize_t count, long long last_offset_delta,
+    long long base_timestamp, long long[::1] places,
+)
+
+@cython.locals(raw=bytes)
+cpdef bint copy_records(
+    payload, long long[::1] places, Py_ssize_t count, long long shift_ms, bytearray out,
+) except -1
+
+@cython.locals(
+    to=cython.Py_ssize_t, start=cython.Py_ssize_t, stop=cython.Py_ssize_t, _=cython.Py_ssize_t,
+)
+cdef int _copy_runs(
+    const unsigned char* text, Py_ssize_t end, long long[::1] places, Py_ssize_t count,
+    bytearray out,
+) except -1
+
+@cython.locals(
+    to=cython.Py_ssize_t, stop=cython.Py_ssize_t, body=cython.Py_ssize_t, rest=cython.Py_ssize_t,
+    before=cython.Py_ssize_t, timestamp_delta=cython.longlong, _=cython.Py_ssize_t,
+)
+cdef bint _copy_moved(
+    const unsigned char* text, Py_ssize_t end, long long[::1] places, Py_ssize_t count,
+    long long shift_ms, bytearray out,
+) except -1
 
 @cython.locals(raw=bytes)
 cpdef list decode_records(

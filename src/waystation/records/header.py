@@ -20,13 +20,14 @@ from crc32c import crc32c
 
 from waystation.model.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError
 from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
-from waystation.model.offsets import Millis, Offset
+from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.records.compression import Codec
 from waystation.records.record import Buffer
 
 __all__ = [
     "ATTRIBUTES_AT",
     "CODEC_MASK",
+    "DELETE_HORIZON",
     "FRAME_BYTES",
     "HEADER",
     "HEADER_BYTES",
@@ -55,6 +56,7 @@ ATTRIBUTES_AT = 21
 
 CODEC_MASK = 0x07
 TRANSACTIONAL = 0x10
+DELETE_HORIZON = 0x40
 _LOG_APPEND_TIME = 0x08
 _CONTROL = 0x20
 
@@ -122,6 +124,19 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """True for a marker the broker wrote: it is never shown to an application."""
         return bool(self.attributes & _CONTROL)
+
+    @property
+    def delete_horizon(self) -> Millis | None:
+        """When compaction may drop the tombstones in the batch; ``None`` until it is known.
+
+        It takes the place of the base timestamp, as in Kafka: records count from it.
+        """
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
+    def newest_timestamp(self) -> Millis:
+        """The greatest timestamp of a record; -1 if compaction left none in the batch."""
+        return self.max_timestamp if self.records_count else NO_TIMESTAMP
 
     @property
     def timestamp_type(self) -> TimestampType:
@@ -275,6 +290,8 @@ def _check_attributes(header: BatchHeader) -> None:
     codec_of(header.attributes)
     if header.is_control:
         raise InvalidRecordError("clients may not write control batches")
+    if header.attributes & DELETE_HORIZON:
+        raise InvalidRecordError("only compaction says when tombstones may go")
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise InvalidTimestampError("only the broker may mark timestamps as LogAppendTime")
     if header.is_transactional and header.producer_id < 0:

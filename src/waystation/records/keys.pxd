@@ -1,0 +1,69 @@
+# C types for keys.py, as codec.pxd has them for codec.py.
+#
+# Bounds checks are off: `_check_places` compares every key with the payload before one is read,
+# a slot is found modulo their number, and the counts were compared with the lengths of arrays.
+
+cimport cython
+
+cdef Py_ssize_t _FIELDS
+cdef Py_ssize_t _OFFSET
+cdef Py_ssize_t _TIMESTAMP
+cdef Py_ssize_t _KEY_AT
+cdef Py_ssize_t _KEY_BYTES
+cdef Py_ssize_t _VALUE_BYTES
+cdef unsigned long long _WORD
+
+cdef class KeyMap:
+    cdef unsigned long long _slots
+    cdef unsigned long long[::1] _table
+    cdef unsigned long long _first_secret
+    cdef unsigned long long _second_secret
+    cdef public Py_ssize_t count
+    cdef public Py_ssize_t limit
+
+    @cython.locals(
+        at=cython.Py_ssize_t, index=cython.Py_ssize_t, slot=cython.Py_ssize_t,
+        offset=cython.longlong, length=cython.longlong, low=cython.ulonglong, high=cython.ulonglong,
+    )
+    cpdef Py_ssize_t note(
+        self, const unsigned char[::1] payload, long long[::1] places, Py_ssize_t count,
+        long long base_offset, long long since,
+    ) except -1
+
+    @cython.locals(
+        at=cython.Py_ssize_t, to=cython.Py_ssize_t, field=cython.Py_ssize_t, _=cython.Py_ssize_t,
+        kept=cython.Py_ssize_t, tombstones=cython.Py_ssize_t, newest=cython.longlong,
+        offset=cython.longlong, length=cython.longlong, stays=cython.bint, goes=cython.bint,
+        low=cython.ulonglong, high=cython.ulonglong,
+    )
+    cpdef tuple sift(
+        self, const unsigned char[::1] payload, long long[::1] places, Py_ssize_t count,
+        long long base_offset, long long upto, bint drop_tombstones,
+    )
+
+    @cython.locals(slot=cython.ulonglong, end=cython.ulonglong)
+    cdef Py_ssize_t _find(self, unsigned long long low, unsigned long long high) noexcept
+
+@cython.locals(at=cython.Py_ssize_t, _=cython.Py_ssize_t)
+cdef int _check_places(
+    long long[::1] places, Py_ssize_t count, Py_ssize_t payload_bytes,
+) except -1
+
+@cython.locals(
+    a=cython.ulonglong, b=cython.ulonglong, c=cython.ulonglong, d=cython.ulonglong,
+    word=cython.ulonglong, byte=cython.ulonglong, low=cython.ulonglong, shift=cython.int,
+    end=cython.Py_ssize_t, _=cython.int,
+)
+cdef inline (unsigned long long, unsigned long long) _hash(
+    unsigned long long first, unsigned long long second, const unsigned char[::1] view,
+    Py_ssize_t at, Py_ssize_t length,
+) noexcept
+
+cdef inline (unsigned long long, unsigned long long, unsigned long long, unsigned long long) _round(
+    unsigned long long a, unsigned long long b, unsigned long long c, unsigned long long d,
+) noexcept
+
+cdef inline unsigned long long _turned(unsigned long long word, int by) noexcept
+
+@cython.locals(word=cython.ulonglong, byte=cython.ulonglong, place=cython.int)
+cdef inline unsigned long long _word(const unsigned char[::1] view, Py_ssize_t at) noexcept

@@ -1,0 +1,223 @@
+# cython: annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True
+"""The last offset of each key of a log, in as much memory as was agreed on.
+
+A slot holds an offset and 128 bits that stand for a key; keys themselves are not kept.
+
+1. A map never grows: when it is full it says so, at a record, and the caller goes on with
+   what it has.
+2. No two keys are taken for one.  Their hashes are SipHash-2-4's of 128 bits under a secret
+   that every map is given anew: among a billion keys the chance that any two are equal is
+   1 in 10**21, and whoever writes records cannot look for such keys without the secret.
+3. Both twins answer alike: ``keys.pxd`` gives the C types, as ``codec.pxd`` does.
+
+Records are found by ``codec.locate_records`` first; its numbers say where their keys lie.
+"""
+
+from array import array
+
+from waystation.records.codec import PLACE_FIELDS
+from waystation.records.record import Buffer
+
+__all__ = ["SLOT_BYTES", "KeyMap", "key_hash"]
+
+SLOT_BYTES = 24
+
+_FIELDS = PLACE_FIELDS
+_OFFSET, _TIMESTAMP, _KEY_AT, _KEY_BYTES, _VALUE_BYTES = range(4, PLACE_FIELDS)
+_WORD = (1 << 64) - 1
+
+
+class KeyMap:
+    """Open addressing in one array; at most three quarters of the slots are used."""
+
+    __slots__ = ("_first_secret", "_second_secret", "_slots", "_table", "count", "limit")
+
+    def __init__(self, slots: int, secret: bytes) -> None:
+        """Room for three quarters of ``slots`` keys; ``secret`` are 16 bytes nobody foresees."""
+        assert len(secret) == 16, f"a secret of {len(secret)} bytes"
+        self._slots = max(slots, 4)
+        self._table = array("Q", [0]) * (3 * self._slots)
+        self._first_secret = int.from_bytes(secret[:8], "little")
+        self._second_secret = int.from_bytes(secret[8:], "little")
+        self.count = 0
+        self.limit = self._slots // 4 * 3
+
+    def note(
+        self, payload: Buffer, places: "array[int]", count: int, base_offset: int, since: int
+    ) -> int:
+        """Note the keys of ``count`` records that are at or past ``since``.
+
+        Returns how many records could be looked at: fewer than ``count`` if the map is full.
+
+        HOT: once per batch that was not compacted yet, 30 ns per record compiled.
+        """
+        at = 0
+        _check_places(places, count, len(payload))
+        for index in range(count):
+            offset = base_offset + places[at + _OFFSET]
+            length = places[at + _KEY_BYTES]
+            if length >= 0 and offset >= since:
+                low, high = _hash(
+                    self._first_secret, self._second_secret, payload, places[at + _KEY_AT], length
+                )
+                slot = self._find(low, high)
+                if self._table[slot + 2] == 0:
+                    if self.count >= self.limit:
+                        return index
+                    self.count += 1
+                    self._table[slot] = low
+                    self._table[slot + 1] = high
+                if self._table[slot + 2] <= offset:
+                    self._table[slot + 2] = offset + 1
+            at += _FIELDS
+        return count
+
+    def sift(
+        self,
+        payload: Buffer,
+        places: "array[int]",
+        count: int,
+        base_offset: int,
+        upto: int,
+        drop_tombstones: bool,
+    ) -> tuple[int, int, int]:
+        """Move the places of the records that stay to the front, in their order.
+
+        Everything at or past ``upto`` stays, for the map does not know what follows it.
+        Before it the last record of a key stays, unless it is a tombstone that may go, and
+        a record without a key never.  Returns how many stay, how many of them are tombstones,
+        and the greatest of their relative timestamps.
+
+        HOT: once per batch that is compacted, 30 ns per record compiled.
+        """
+        at = 0
+        to = 0
+        kept = 0
+        tombstones = 0
+        newest = 0
+        _check_places(places, count, len(payload))
+        for _ in range(count):
+            offset = base_offset + places[at + _OFFSET]
+            length = places[at + _KEY_BYTES]
+            stays = offset >= upto
+            if (
+                not stays
+                and length >= 0
+                and (places[at + _VALUE_BYTES] >= 0 or not drop_tombstones)
+            ):
+                low, high = _hash(
+                    self._first_secret, self._second_secret, payload, places[at + _KEY_AT], length
+                )
+                # An empty slot holds 0: nobody noted the key, so no later record has it.
+                stays = self._table[self._find(low, high) + 2] <= offset + 1
+            if stays:
+                if kept == 0 or places[at + _TIMESTAMP] > newest:
+                    newest = places[at + _TIMESTAMP]
+                if places[at + _VALUE_BYTES] < 0:
+                    tombstones += 1
+                kept += 1
+                if to != at:
+                    for field in range(_FIELDS):
+                        places[to + field] = places[at + field]
+                to += _FIELDS
+            at += _FIELDS
+        return kept, tombstones, newest
+
+    def _find(self, low: int, high: int) -> int:
+        """The slot of a hash, or the free one where it belongs; there is always a free one."""
+        slot = low % self._slots * 3
+        end = self._slots * 3
+        while self._table[slot + 2] != 0:
+            if self._table[slot] == low and self._table[slot + 1] == high:
+                break
+            slot += 3
+            if slot == end:
+                slot = 0
+        return slot
+
+
+def key_hash(secret: bytes, key: bytes) -> bytes:
+    """The 16 bytes that stand for ``key`` in a map: for tests against published values."""
+    low, high = _hash(
+        int.from_bytes(secret[:8], "little"),
+        int.from_bytes(secret[8:], "little"),
+        key,
+        0,
+        len(key),
+    )
+    return int(low).to_bytes(8, "little") + int(high).to_bytes(8, "little")
+
+
+def _check_places(places: "array[int]", count: int, payload_bytes: int) -> None:
+    """Places that ``locate_records`` did not make of this payload would be read outside it."""
+    at = 0
+    if not 0 <= count * _FIELDS <= len(places):
+        raise IndexError(f"no places of {count} records")
+    for _ in range(count):
+        if places[at + _KEY_BYTES] > 0 and not (
+            0 <= places[at + _KEY_AT] <= payload_bytes - places[at + _KEY_BYTES]
+        ):
+            raise IndexError("a key outside the payload")
+        at += _FIELDS
+
+
+def _hash(first: int, second: int, view: Buffer, at: int, length: int) -> tuple[int, int]:
+    """SipHash-2-4 with an output of two words."""
+    a = first ^ 0x736F6D6570736575
+    b = second ^ 0x646F72616E646F6D ^ 0xEE
+    c = first ^ 0x6C7967656E657261
+    d = second ^ 0x7465646279746573
+    end = at + length
+    while end - at >= 8:
+        word = _word(view, at)
+        d ^= word
+        a, b, c, d = _round(a, b, c, d)
+        a, b, c, d = _round(a, b, c, d)
+        a ^= word
+        at += 8
+    word = (length & 0xFF) << 56
+    shift = 0
+    while at < end:
+        byte = view[at]
+        word |= byte << shift
+        shift += 8
+        at += 1
+    d ^= word
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    a ^= word
+    c ^= 0xEE
+    for _ in range(4):
+        a, b, c, d = _round(a, b, c, d)
+    low = a ^ b ^ c ^ d
+    b ^= 0xDD
+    for _ in range(4):
+        a, b, c, d = _round(a, b, c, d)
+    return low, a ^ b ^ c ^ d
+
+
+def _round(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
+    a = (a + b) & _WORD
+    b = _turned(b, 13) ^ a
+    a = _turned(a, 32)
+    c = (c + d) & _WORD
+    d = _turned(d, 16) ^ c
+    a = (a + d) & _WORD
+    d = _turned(d, 21) ^ a
+    c = (c + b) & _WORD
+    b = _turned(b, 17) ^ c
+    c = _turned(c, 32)
+    return a, b, c, d
+
+
+def _turned(word: int, by: int) -> int:
+    return ((word << by) | (word >> (64 - by))) & _WORD
+
+
+def _word(view: Buffer, at: int) -> int:
+    """Eight bytes, the least significant first."""
+    word = 0
+    for place in range(8):
+        byte = view[at + place]
+        word |= byte << (8 * place)
+    return word
