@@ -16,6 +16,7 @@ from waystation.telemetry.logs import get_logger
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEAN_ENDS = "cleaner-offset-checkpoint"
 
 _VERSION = "0"
 _events = get_logger("storage")

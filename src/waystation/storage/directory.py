@@ -22,6 +22,7 @@ from waystation.model.topics import TopicSettings
 from waystation.runtime.chance import Chance, SystemChance
 from waystation.storage import names
 from waystation.storage.checkpoints import (
+    CLEAN_ENDS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
@@ -38,6 +39,7 @@ from waystation.storage.log import Log
 from waystation.storage.open_files import OpenFiles
 from waystation.storage.recovery import Marks, new_log, open_log
 from waystation.storage.reserve import Reserve
+from waystation.storage.segment import Segment
 from waystation.storage.settings import StorageSettings
 from waystation.storage.tickets import NO_DESCRIPTORS, NO_SPACE, CheckpointTicket
 from waystation.storage.writeback import Writeback
@@ -99,7 +101,8 @@ class DataDirectory:
                 raise
             raise StorageError(_not_usable(path, error)) from error
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {
-            file: read_offsets(disk, path / file) for file in (RECOVERY_POINTS, LOG_STARTS)
+            file: read_offsets(disk, path / file)
+            for file in (RECOVERY_POINTS, LOG_STARTS, CLEAN_ENDS)
         }
 
     # --- opening ------------------------------------------------------------------------
@@ -138,6 +141,7 @@ class DataDirectory:
                 self._written[RECOVERY_POINTS].get(name, Offset(0)),
                 self._written[LOG_STARTS].get(name, Offset(0)),
                 self._clean,
+                self._written[CLEAN_ENDS].get(name, Offset(0)),
             )
             settings = settings_of(name)
             return open_log(self, name, topic_id, path, settings, marks, self._jitter_share())
@@ -179,6 +183,7 @@ class DataDirectory:
             with self._writing:
                 self._write_offsets(RECOVERY_POINTS, self._recovery_points())
                 self._write_offsets(LOG_STARTS, self._starts())
+                self._write_offsets(CLEAN_ENDS, self._clean_ends())
 
     def disown(self, log: Log) -> None:
         """Do nothing more for ``log``, which is about to be deleted.  The loop's thread."""
@@ -283,13 +288,17 @@ class DataDirectory:
         """
         start = self._written[LOG_STARTS].get(log.name, Offset(0))
         needless = min(start, max(log.snapshots, default=Offset(0)))
-        going = [one for one in log.retired if one.next_offset <= needless]
-        log.retired = [one for one in log.retired if one.next_offset > needless]
-        due = Millis(now + log.settings.file_delete_delay_ms)
+        going = [one for one in log.retired if one.next_offset <= needless and one.is_settled]
+        log.retired = [one for one in log.retired if one not in going]
         for segment in going:
-            segment.release()
-            for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
-                self._drop(log.path / names.file_name(segment.base_offset, suffix), due)
+            self.drop_files(log, segment, now)
+
+    def drop_files(self, log: Log, segment: Segment, now: Millis) -> None:
+        """Rename the files of a segment that the log needs no more, and remove them later."""
+        due = Millis(now + log.settings.file_delete_delay_ms)
+        segment.release()
+        for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+            self._drop(log.path / names.file_name(segment.base_offset, suffix), due)
 
     def _drop(self, path: Path, due: Millis) -> None:
         doomed = path.with_name(path.name + names.DELETED)
@@ -391,6 +400,16 @@ class DataDirectory:
             if log.log_start > 0:
                 starts[name] = min(log.log_start, reached)
         return starts
+
+    def write_clean_ends(self) -> None:
+        """Write down how far each log was compacted.  Any thread.
+
+        Never written, or lost, it says too little: then more is compacted once more.
+        """
+        self._write([(CLEAN_ENDS, self._clean_ends)])
+
+    def _clean_ends(self) -> dict[TopicPartition, Offset]:
+        return {name: log.clean_end for name, log in list(self.logs.items()) if log.clean_end}
 
     def _write(
         self, wanted: list[tuple[str, Callable[[], Mapping[TopicPartition, Offset]]]]

@@ -9,7 +9,7 @@
 
 A log belongs to the loop's thread; only tickets (``tickets.py``) are for others.  Opening is in
 ``recovery.py``, finding batches in ``reader.py``, growing old in ``retention.py``, cutting in
-``truncation.py``.
+``truncation.py``, compacting in ``compaction.py``.
 """
 
 from collections import deque
@@ -89,6 +89,14 @@ class Home(Protocol):
         """Remove a log with all its records."""
         ...
 
+    def drop_files(self, log: "Log", segment: Segment, now: Millis) -> None:
+        """Rename the files of a segment that the log needs no more, and remove them later."""
+        ...
+
+    def write_clean_ends(self) -> None:
+        """Write down how far each log was compacted.  Any thread."""
+        ...
+
     def plan_log_starts(self) -> Callable[[], None]:
         """What writes down where logs start, to be run by a thread."""
         ...
@@ -99,6 +107,14 @@ class Home(Protocol):
 
     def write_marks(self, log: "Log") -> None:
         """Write down at once where ``log`` begins, and where recovery begins with it."""
+        ...
+
+
+class Pending(Protocol):
+    """A compacted segment that is on its way into the log."""
+
+    def finish(self) -> None:
+        """Bring it there now, for good."""
         ...
 
 
@@ -119,6 +135,8 @@ class Opened(NamedTuple):
     """What lies behind the recovery point."""
     retired: list[Segment]
     """Segments that end before the log's start and wait to be dropped."""
+    clean_end: Offset
+    """The end of what was compacted."""
 
 
 class Log:
@@ -139,6 +157,7 @@ class Log:
         "_written_back",
         "active",
         "checkpointed_bytes",
+        "clean_end",
         "cutting",
         "damage",
         "directory",
@@ -157,6 +176,7 @@ class Log:
         "settings",
         "size_bytes",
         "snapshots",
+        "swap",
         "topic_id",
         "written_bytes",
     )
@@ -188,6 +208,8 @@ class Log:
         self.damage = opened.damage
         self.size_bytes = sum(one.size_bytes for one in opened.segments)
         self.retired = opened.retired
+        self.clean_end = opened.clean_end
+        self.swap: Pending | None = None
         self.dirty_since: Millis | None = None
         self.written_bytes = self.flushed_bytes = opened.tail_bytes
         self.checkpointed_bytes = 0
@@ -261,7 +283,9 @@ class Log:
         for at, header in batches(data):
             base = header.base_offset
             assert base >= self.log_end, f"{self.name}: {base} appended at {self.log_end}"
-            self._write(data[at : at + header.size_bytes], header, header.last_offset, now)
+            # A batch without records, from a compacted leader, says nothing about time.
+            dated = header if header.records_count else header._replace(max_timestamp=NO_TIMESTAMP)
+            self._write(data[at : at + header.size_bytes], dated, header.last_offset, now)
             if self.epochs.assign(header.partition_leader_epoch, base):
                 self._epochs_changed = True
             if header.producer_id >= 0 and header.base_sequence >= 0:
@@ -301,10 +325,10 @@ class Log:
             if error.errno not in NO_DESCRIPTORS:
                 segment.file().truncate(segment.size_bytes)
         except OSError as second:
-            return self._failed(second, "cut back")
-        return self._failed(error, "write to")
+            return self.failed(second, "cut back")
+        return self.failed(error, "write to")
 
-    def _failed(self, error: OSError, what: str) -> StorageError:
+    def failed(self, error: OSError, what: str) -> StorageError:
         """A full disk or process refuses; anything else takes the directory offline."""
         if error.errno in NO_SPACE:
             return self._full()
@@ -331,7 +355,7 @@ class Log:
     # --- rolling ------------------------------------------------------------------------
 
     def maybe_roll(self, now: Millis) -> bool:
-        """Close the active segment if it is older than ``segment.ms``."""
+        """Close the active segment if it is older than ``segment.ms``, or must be compacted."""
         segment = self.active
         if segment.size_bytes == 0 or self.directory.offline is not None:
             return False
@@ -339,7 +363,7 @@ class Log:
             first = segment.first_timestamp
             segment.created_at = Millis(min(first, now)) if first >= 0 else now
         jitter_ms = self._jitter_share * self.settings.segment_jitter_ms
-        if now - segment.created_at < self.settings.segment_ms - jitter_ms:
+        if now - segment.created_at < self.settings.roll_ms - jitter_ms:
             return False
         self.roll()
         return True
@@ -351,7 +375,7 @@ class Log:
             closed.finish()
             fresh = Segment.create(self.directory.files, self.path, self.log_end)
         except OSError as error:
-            raise self._failed(error, "roll") from error
+            raise self.failed(error, "roll") from error
         self._unsynced.append(closed)
         self._snapshots_due.append(self._snapshot())
         self.segments.append(fresh)
@@ -429,7 +453,7 @@ class Log:
         except OSError as error:
             if error.errno in NO_SPACE and self.directory.reserve.spend():
                 return self.begin_checkpoint()
-            failure = self._failed(error, "checkpoint")
+            failure = self.failed(error, "checkpoint")
             _events.warning("checkpoint.skipped", partition=str(self.name), reason=str(failure))
             return None
         self._snapshots_due = []
@@ -489,7 +513,7 @@ class Log:
         try:
             return self._reader.read(offset, max_bytes, upto, at_least_one)
         except OSError as error:
-            raise self._failed(error, "read") from error
+            raise self.failed(error, "read") from error
 
     def find_by_time(self, timestamp: Millis) -> tuple[Offset, Millis] | None:
         """The first record at or after ``timestamp``, in the order of offsets."""
@@ -497,7 +521,7 @@ class Log:
         try:
             return self._reader.find_by_time(timestamp, self.log_start)
         except OSError as error:
-            raise self._failed(error, "read") from error
+            raise self.failed(error, "read") from error
 
     def max_timestamp(self) -> tuple[Offset, Millis] | None:
         """The record with the greatest timestamp; the first of several."""
@@ -505,7 +529,7 @@ class Log:
         try:
             return self._reader.max_timestamp()
         except OSError as error:
-            raise self._failed(error, "read") from error
+            raise self.failed(error, "read") from error
 
     def epoch_end(self, epoch: LeaderEpoch) -> EpochEnd:
         """Where an epoch ends in this log."""
@@ -535,6 +559,11 @@ class Log:
             self._reader.forget()
             self._ends.clear()
 
+    @property
+    def cuts(self) -> int:
+        """Grows whenever the log is cut or deleted, so that others notice."""
+        return self._cuts
+
     def invalidate_tickets(self) -> None:
         """The log is cut or deleted: whatever threads still do for it no longer counts."""
         self._cuts += 1
@@ -556,6 +585,18 @@ class Log:
         self._names_changed = False
         self.dirty_since = None
 
+    def replace_compacted(self, old: list[Segment], fresh: Segment) -> bool:
+        """Let ``fresh`` stand where ``old`` stood; false if the log holds them no more."""
+        at = self.segments.index(old[0]) if old[0] in self.segments else 0
+        if self.segments[at : at + len(old)] != old or self.active in old:
+            return False
+        self.segments[at : at + len(old)] = [fresh]
+        self._bases[at : at + len(old)] = [fresh.base_offset]
+        self.size_bytes += fresh.size_bytes - sum(one.size_bytes for one in old)
+        self._reader.forget_segments(old)
+        self._ends = deque((one for one in self._ends if one[1] not in old), maxlen=_ENDS_MAX)
+        return True
+
     def reconfigure(self, settings: TopicSettings) -> None:
         """Obey new settings from the next append on."""
         self.settings = settings
@@ -565,6 +606,7 @@ class Log:
         from waystation.storage.truncation import truncate_to
 
         with self.cutting:
+            self._finish_swap()
             truncate_to(self, offset)
 
     def start_at(self, offset: Offset) -> None:
@@ -572,4 +614,10 @@ class Log:
         from waystation.storage.truncation import start_at
 
         with self.cutting:
+            self._finish_swap()
             start_at(self, offset)
+
+    def _finish_swap(self) -> None:
+        """What is under way could come back behind the back of whoever cuts the log."""
+        if self.swap is not None:
+            self.swap.finish()

@@ -8,6 +8,7 @@ from waystation.model.offsets import Offset
 LOG, OFFSET_INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
 SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
+CLEANED, SWAP = ".cleaned", ".swap"
 CUT = ".cut"
 TEMPORARY = ".tmp"
 PARTITION_METADATA = "partition.metadata"

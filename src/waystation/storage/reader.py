@@ -3,6 +3,7 @@
 1. A read gives whole batches, from the one that holds the offset asked for.
 2. A consumer that reads on, and one that waits at the end, are found without a search.
 3. Damaged bytes are passed on: the reader's own checksum refuses them.
+4. Where compaction left gaps, the next batch there is stands for an offset that is gone.
 
 HOT: ``read`` runs once per partition of a fetch (benchmarks/storage/read.py).
 """
@@ -47,6 +48,10 @@ class Reader:
     def forget(self) -> None:
         """Segments were cut or dropped."""
         self._places.clear()
+
+    def forget_segments(self, gone: list[Segment]) -> None:
+        """Others stand in the place of these."""
+        self._places = {at: place for at, place in self._places.items() if place[0] not in gone}
 
     def read(self, offset: Offset, max_bytes: int, upto: Offset, at_least_one: bool) -> LogSlice:
         """Whole batches from the one that holds ``offset``, all of them before ``upto``."""
@@ -112,7 +117,7 @@ class Reader:
             return known[1], upto
         step = segment.find(upto)
         assert step is not None, f"{upto} is not in {segment.log.name}"
-        base = Offset(max(step.header.base_offset, segment.base_offset))
+        base = Offset(min(max(step.header.base_offset, segment.base_offset), upto))
         self.remember(base, segment, step.position)
         return step.position, base
 

@@ -7,6 +7,7 @@
 3. Indexes, leader epochs and producers are made anew from the recovery point on.
 4. When a log is open, all of it is on disk, and nothing of what was cut can come back.
 5. Files that are none of ours are left alone, and named in an event.
+6. Where compaction was interrupted, what it had decided is carried out; see ``swapping.py``.
 
 The recovery point is the later of two: the directory's checkpoint, and the newest producer
 snapshot, which is written only after everything before it was synced.
@@ -31,6 +32,7 @@ from waystation.storage.log import Home, Log, Opened
 from waystation.storage.producer_state import ProducerStates
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import decode_snapshot
+from waystation.storage.swapping import finish_swaps
 from waystation.storage.walk import BrokenBatchError, verify, walk
 from waystation.telemetry.logs import get_logger
 
@@ -43,6 +45,8 @@ class Marks(NamedTuple):
     recovery_point: Offset
     log_start: Offset
     clean: bool
+    clean_end: Offset = Offset(0)
+    """The end of what was compacted; not to be confused with a clean shutdown."""
 
 
 class _Found(NamedTuple):
@@ -130,11 +134,14 @@ class Recovery:
             self.damage,
             sum(header.size_bytes for header in self._tail),
             self._retired,
+            # One past the end belongs to a tail that is gone.
+            self._marks.clean_end if self._marks.clean_end <= log_end else Offset(0),
         )
 
     # --- files --------------------------------------------------------------------------
 
     def _sort_out(self) -> _Found:
+        finish_swaps(self._disk, self._path)
         segments: dict[Offset, int] = {}
         others: dict[str, dict[Offset, None]] = {
             names.OFFSET_INDEX: {},
@@ -143,7 +150,7 @@ class Recovery:
         }
         for name, is_directory, size_bytes in self._disk.entries(self._path):
             offset, suffix = (not is_directory and names.parse_file_name(name)) or (Offset(-1), "")
-            if name.endswith((names.DELETED, names.TEMPORARY)) and not is_directory:
+            if not is_directory and _is_leftover(name):
                 self._remove(name)
             elif suffix == names.LOG:
                 segments[offset] = size_bytes
@@ -237,8 +244,10 @@ class Recovery:
         while number < len(self._segments):
             segment = self._segments[number]
             if segment.base_offset != end:
-                self._drop_from(number, end)
-                break
+                if not end < segment.base_offset <= self._marks.clean_end:
+                    self._drop_from(number, end)
+                    break
+                self._segments[number - 1].next_offset = segment.base_offset
             whole = self._examine(segment)
             end = segment.next_offset
             number += 1
@@ -325,8 +334,14 @@ class Recovery:
         return header.last_offset == segment.base_offset + segment.offset_index.last_offset
 
     def _expect(self, segment: Segment, position: int, header: BatchHeader) -> None:
-        """The base offset is outside the checksum: it must be the one that follows."""
-        if header.base_offset != segment.next_offset:
+        """The base offset is outside the checksum: it must be the one that follows.
+
+        Compaction, here or at the leader, may have taken what lay between.  Between segments
+        it leaves no gap: what is missing there was lost.
+        """
+        base, expected = header.base_offset, segment.next_offset
+        compacted = self._settings.compacts or base <= self._marks.clean_end
+        if base != expected and not (base > expected and compacted):
             raise BrokenBatchError(
                 position, f"a batch of offset {header.base_offset}, not {segment.next_offset}"
             )
@@ -335,7 +350,7 @@ class Recovery:
         segment.note(
             header.size_bytes,
             header.last_offset,
-            header.max_timestamp,
+            header.newest_timestamp,
             self._settings.index_interval_bytes,
         )
 
@@ -424,3 +439,10 @@ class Recovery:
 
 
 _OTHER_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a file was about to go, or to be put together, when the process ended."""
+    if name.endswith((names.CLEANED, names.SWAP)):
+        return names.parse_file_name(name) is not None
+    return name.endswith((names.DELETED, names.TEMPORARY))

@@ -1,7 +1,8 @@
 """Which segments of a log are old enough to go, by age and by size.
 
 The active segment goes only by age, when all of it has expired, after another was begun.
-Nothing goes that is not committed, nor by age what carries no timestamp.
+Nothing goes that is not committed, nor by age what carries no timestamp; and nothing at all of a
+log that is only compacted.
 """
 
 from waystation.model.offsets import Millis, Offset
@@ -19,6 +20,8 @@ def retire(log: Log, now: Millis, high_watermark: Offset) -> int:
     """
     log.check_online()
     log.producers.expire(now, log.directory.producer_expiration_ms)
+    if not log.settings.expires:
+        return 0
     if high_watermark >= log.log_end and all(_expired(log, one, now) for one in log.segments):
         log.roll()
     count = max(_expired_count(log, now), _oversize_count(log))
@@ -43,7 +46,8 @@ def _expired(log: Log, segment: Segment, now: Millis) -> bool:
     keep_ms = log.settings.retention_ms
     if keep_ms == KEEP_FOREVER or not segment.size_bytes:
         return False
-    return 0 <= segment.max_timestamp < now - keep_ms
+    newest = segment.max_timestamp
+    return newest < now - keep_ms if newest >= 0 else not segment.has_records
 
 
 def _oversize_count(log: Log) -> int:

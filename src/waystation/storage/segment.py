@@ -32,6 +32,7 @@ class Segment:
 
     __slots__ = (
         "_bytes_since_entry",
+        "_ending",
         "_first_timestamp",
         "_folder",
         "_max_timestamp",
@@ -48,11 +49,21 @@ class Segment:
     )
 
     def __init__(
-        self, open_files: OpenFiles, folder: Path, base_offset: Offset, size_bytes: int, end: Offset
+        self,
+        open_files: OpenFiles,
+        folder: Path,
+        base_offset: Offset,
+        size_bytes: int,
+        end: Offset,
+        ending: str = "",
     ) -> None:
-        """A segment that is there; ``end`` is the offset behind its last record."""
+        """A segment that is there; ``end`` is the offset behind its last record.
+
+        One that is not yet a part of its log has files with an ``ending`` to their names.
+        """
         self._open_files = open_files
         self._folder = folder
+        self._ending = ending
         self.base_offset = base_offset
         self.next_offset = end
         self.size_bytes = size_bytes
@@ -68,9 +79,11 @@ class Segment:
             self.reset_indexes()
 
     @classmethod
-    def create(cls, open_files: OpenFiles, folder: Path, base_offset: Offset) -> "Segment":
+    def create(
+        cls, open_files: OpenFiles, folder: Path, base_offset: Offset, ending: str = ""
+    ) -> "Segment":
         """A new, empty segment; its indexes get files once they have entries."""
-        made = cls(open_files, folder, base_offset, 0, base_offset)
+        made = cls(open_files, folder, base_offset, 0, base_offset, ending)
         made.log.create = True
         made.log.open()
         return made
@@ -78,6 +91,11 @@ class Segment:
     def file(self) -> DiskFile:
         """The open ``.log`` file."""
         return self.log.file()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its file has the name it will keep; see ``swapping.py``."""
+        return self.log.name.endswith(names.LOG)
 
     # --- writing ------------------------------------------------------------------------
 
@@ -186,7 +204,7 @@ class Segment:
                 self.note(
                     header.size_bytes,
                     header.last_offset,
-                    header.max_timestamp,
+                    header.newest_timestamp,
                     index_interval_bytes,
                 )
         except BrokenBatchError as broken:
@@ -241,6 +259,15 @@ class Segment:
         return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
 
     @property
+    def has_records(self) -> bool:
+        """Whether compaction left anything but headers; looks no further than it must."""
+        try:
+            steps = walk(self.file(), 0, self.size_bytes)
+            return any(step.header.records_count for step in steps)
+        except BrokenBatchError:
+            return True
+
+    @property
     def first_timestamp(self) -> Millis:
         """The greatest timestamp of the first batch, by which the segment's age is told."""
         if self._first_timestamp < 0 and self.size_bytes:
@@ -261,8 +288,8 @@ class Segment:
             for _, header in walk(
                 self.file(), self.offset_index.up_to(self.size_bytes), self.size_bytes
             ):
-                if header.max_timestamp > self._max_timestamp:
-                    self._max_timestamp = header.max_timestamp
+                if header.newest_timestamp > self._max_timestamp:
+                    self._max_timestamp = header.newest_timestamp
                     self._max_timestamp_offset = header.last_offset
         except BrokenBatchError:
             return
@@ -283,7 +310,8 @@ class Segment:
         self._bytes_since_entry = self.size_bytes - self.offset_index.up_to(self.size_bytes)
 
     def _handle(self, suffix: str) -> FileHandle:
-        return FileHandle(self._open_files, self._folder, names.file_name(self.base_offset, suffix))
+        name = names.file_name(self.base_offset, suffix) + self._ending
+        return FileHandle(self._open_files, self._folder, name)
 
     def _new_handle(self, suffix: str) -> FileHandle:
         handle = self._handle(suffix)

@@ -31,7 +31,8 @@ def truncate_to(log: Log, offset: Offset) -> None:
     last = kept[-1]
     step = last.find(offset)
     if step is not None:
-        last.cut(step.position, step.header.base_offset)
+        # Where compaction left a gap, the next batch begins behind the offset.
+        last.cut(step.position, min(step.header.base_offset, offset))
     for segment in (*log.retired, *kept):
         if segment is last or segment.next_offset > log.flushed_end:
             segment.file().datasync()
@@ -67,6 +68,9 @@ def _stop_vouching(log: Log, offset: Offset) -> None:
     if log.recovery_point > offset:
         log.recovery_point = max(offset, Offset(0))
         log.directory.write_marks(log)
+    if log.clean_end > offset:
+        log.clean_end = max(offset, Offset(0))
+        log.directory.write_clean_ends()
 
 
 def _remove(log: Log, segment: Segment) -> None:
