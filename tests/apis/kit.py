@@ -8,7 +8,7 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -217,6 +217,7 @@ def batch_of(
     codec: Codec = Codec.NONE,
     producer: tuple[int, int, int] | None = None,
     transactional: bool = False,
+    keys: Sequence[bytes | None] = (),
 ) -> bytes:
     """A batch; ``producer`` is id, epoch and first sequence of an idempotent one."""
     identity, epoch, sequence = producer or (-1, -1, -1)
@@ -231,6 +232,6 @@ def batch_of(
     if timestamp is None:
         timestamp = SystemClock().now()
     times = [timestamp] * len(values) if isinstance(timestamp, int) else list(timestamp)
-    for value, at in zip(values, times, strict=True):
-        assert builder.append(None, value, (), timestamp=at), "the batch is full"
+    for key, value, at in zip(keys or [None] * len(values), values, times, strict=True):
+        assert builder.append(key, value, (), timestamp=at), "the batch is full"
     return builder.build()

@@ -117,6 +117,7 @@ REFUSED: dict[str, tuple[bytes | None, ErrorCode]] = {
     "a wrong checksum": (damaged(BATCH), ErrorCode.CORRUPT_MESSAGE),
     "an old message format": (forged(BATCH, magic=1), ErrorCode.INVALID_RECORD),
     "a control batch": (forged(BATCH, attributes=0x20), ErrorCode.INVALID_RECORD),
+    "a delete horizon": (forged(BATCH, attributes=0x40), ErrorCode.INVALID_RECORD),
     "a codec nobody has": (forged(BATCH, attributes=5), ErrorCode.INVALID_RECORD),
     "the broker's timestamps": (forged(BATCH, attributes=8), ErrorCode.INVALID_TIMESTAMP),
     "a transaction nobody began": (

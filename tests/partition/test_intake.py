@@ -6,6 +6,7 @@ from tests.apis.forging import damaged, forged
 from tests.apis.kit import batch_of
 from waystation.model.errors import (
     CorruptBatchError,
+    ErrorCode,
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
@@ -88,3 +89,17 @@ def test_timestamps_are_looked_at_one_by_one() -> None:
         admit(forged(BATCH, max_timestamp=NOW + 10**10))
     # The broker's clock has the last word, so the client's does not matter.
     admit(batch, message_timestamp_after_max_ms=0, message_timestamp_type="LogAppendTime")
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_compacted_topic_takes_no_record_without_a_key(codec: Codec) -> None:
+    keyed = batch_of(TEXT, TEXT, None, codec=codec, timestamp=NOW, keys=[b"a", b"", b"c"])
+    keyless = batch_of(TEXT, TEXT, TEXT, codec=codec, timestamp=NOW, keys=[None, b"b", None])
+
+    assert admit(keyed, cleanup_policy=("compact",)) == keyed
+    assert admit(keyless) == keyless
+    for policy in (("compact",), ("compact", "delete")):
+        with pytest.raises(RejectedRecordsError) as told:
+            admit(keyless, cleanup_policy=policy)
+        assert told.value.code == ErrorCode.INVALID_RECORD
+        assert [index for index, _ in told.value.rejected] == [0, 2]
