@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import tests.apis.test_group_options  # noqa: F401, what it shows is shown
 from tests.apis.asking import BROKER, TOPIC, Asking, fetch_request, session_request
 from tests.apis.conftest import MakeNode
 from tests.apis.kit import HungUpError, ThreadedNode, batch_of
 from tests.apis.options import shown, shows
-from tests.apis.test_topic_options import BATCH, HOUR, fill, partition_of
+from tests.apis.test_topic_options import BATCH, HOUR, fill, fill_key, partition_of
 from waystation.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from waystation.messages.metadata import MetadataRequest, MetadataRequestTopic
 from waystation.model.errors import ErrorCode, InvalidSettingsError
@@ -25,11 +26,14 @@ TESTS = Path(__file__).parents[1]
 
 # What one package obeys by itself is shown where that package is tested.
 ELSEWHERE = {
+    "log.cleaner.dedupe.buffer.size": "broker/test_cleaning.py",
+    "log.cleaner.io.max.bytes.per.second": "broker/test_cleaning.py",
     "queued.max.request.bytes": "server/test_hostile.py",
     "max.inflight.requests.per.connection": "server/test_connection.py",
     "socket.send.buffer.bytes": "server/test_outbox.py",
     "open.files.max": "storage/test_directory.py",
     "recovery.bytes.max": "storage/test_directory.py",
+    "offsets.retention.minutes": "groups/test_offsets.py",
 }
 
 
@@ -166,6 +170,30 @@ def test_logs_are_synced_and_written_down_as_often_as_told(make_node: MakeNode, 
         client.configure(BROKER, "1", log_flush_offset_checkpoint_interval_ms="1")
 
         running.until(lambda: log.flushed_end == 4 and log.recovery_point == 4)
+
+
+@shows("log.cleaner.enable", "log.cleaner.backoff.ms")
+def test_logs_are_compacted_if_and_as_often_as_told(make_node: MakeNode, topic: str) -> None:
+    running = make_node(
+        log_cleaner_enable="false",
+        log_cleaner_backoff_ms="5",
+        log_flush_offset_checkpoint_interval_ms="1",
+        recovery_bytes_max="0",
+    )
+    with Asking(*running.address) as client:
+        client.create(topic, cleanup_policy="compact", segment_bytes="600")
+        fill_key(client, topic)
+        log = partition_of(running, topic).log
+        running.until(lambda: log.recovery_point == 4)
+        assert log.clean_end == 0
+        client.configure(BROKER, "1", log_cleaner_enable="true")
+        running.until(lambda: log.clean_end == 3)
+        client.configure(BROKER, "1", log_cleaner_backoff_ms=HOUR)
+        time.sleep(0.05)
+        fill_key(client, topic)
+        running.until(lambda: log.recovery_point == 8)
+
+        assert log.clean_end == 3
 
 
 @shows("flush.threads")

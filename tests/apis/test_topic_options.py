@@ -12,8 +12,9 @@ from waystation.model.errors import ErrorCode
 from waystation.model.settings import options_of
 from waystation.model.topics import TopicSettings
 from waystation.partition.partition import Partition
+from waystation.records.batch import records_of
 from waystation.records.compression import Codec
-from waystation.records.header import TimestampType, peek
+from waystation.records.header import TimestampType, batches, peek
 from waystation.runtime.chance import SystemChance
 from waystation.runtime.clock import SystemClock
 
@@ -28,6 +29,7 @@ def tidy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
     options = {
         "log_retention_check_interval_ms": "1",
         "log_flush_offset_checkpoint_interval_ms": "1",
+        "log_cleaner_backoff_ms": "20",
         "recovery_bytes_max": "0",
     }
     with ThreadedNode(tmp_path_factory.mktemp("tidy") / "data", **options) as running:
@@ -68,12 +70,116 @@ def fill(client: Asking, topic: str, count: int = 4) -> None:
         client.produce(topic, BATCH)
 
 
-@shows("cleanup.policy")
-def test_only_policies_that_are_carried_out_are_accepted(client: Asking, topic: str) -> None:
-    client.create(topic, cleanup_policy="delete")
-    told = client.alter(TOPIC, topic, {"cleanup.policy": "compact"})
+def keyed(number: int, key: bytes = b"key", timestamp: int | None = None) -> bytes:
+    return batch_of(b"%500d" % number, keys=[key], timestamp=timestamp)
 
-    assert told.error_code == ErrorCode.INVALID_CONFIG
+
+def fill_key(client: Asking, topic: str, count: int = 4, timestamp: int | None = None) -> None:
+    for number in range(count):
+        assert client.produce(topic, keyed(number, timestamp=timestamp)).error_code == 0
+
+
+def offsets_in(client: Asking, topic: str) -> list[int]:
+    end = client.start_and_end(topic)[1]
+    found, offset = [], 0
+    while offset < end:
+        batch = bytes(client.fetch(topic, offset, partition_max_bytes=1).records)  # type: ignore[arg-type]
+        found += [record.offset for record in records_of(batch)]
+        offset = peek(batch).next_offset
+    return found
+
+
+@shows("cleanup.policy")
+def test_old_records_go_as_the_policy_says(tidy: ThreadedNode, tidily: Asking, topic: str) -> None:
+    for wrong in ("shrink", "", "compact,shrink"):
+        told = tidily.alter(TOPIC, topic, {"cleanup.policy": wrong})
+        assert told.error_code != 0
+    tidily.create(topic, segment_bytes="600", retention_bytes="-1")
+    fill_key(tidily, topic)
+    assert tidily.produce(topic, BATCH).error_code == 0
+    tidily.configure(TOPIC, topic, cleanup_policy="compact")
+
+    tidy.until(lambda: partition_of(tidy, topic).log.clean_end == 4)
+    assert offsets_in(tidily, topic) == [3, 4]
+    told = tidily.produce(topic, BATCH)
+    assert told.error_code == ErrorCode.INVALID_RECORD
+    assert [one.batch_index for one in told.record_errors] == [0]
+    assert tidily.start_and_end(topic) == (0, 5)
+    tidily.configure(TOPIC, topic, cleanup_policy="compact,delete", retention_ms="1")
+    tidy.until(lambda: partition_of(tidy, topic).log.log_start == 5)
+
+
+@shows("min.cleanable.dirty.ratio")
+def test_a_log_is_compacted_when_it_is_as_dirty_as_told(
+    tidy: ThreadedNode, tidily: Asking, topic: str
+) -> None:
+    tidily.create(
+        topic, cleanup_policy="compact", segment_bytes="600", min_cleanable_dirty_ratio="1"
+    )
+    fill_key(tidily, topic)
+    log = partition_of(tidy, topic).log
+    tidy.until(lambda: log.recovery_point == 4)
+    assert log.clean_end == 0
+    tidily.configure(TOPIC, topic, min_cleanable_dirty_ratio="0.9")
+
+    tidy.until(lambda: log.clean_end == 3)
+
+
+@shows("min.compaction.lag.ms")
+def test_what_is_young_is_left_alone(tidy: ThreadedNode, tidily: Asking, topic: str) -> None:
+    tidily.create(topic, cleanup_policy="compact", segment_bytes="600", min_compaction_lag_ms=HOUR)
+    fill_key(tidily, topic, 2, timestamp=5)
+    fill_key(tidily, topic, 3)
+    log = partition_of(tidy, topic).log
+
+    tidy.until(lambda: log.clean_end == 2)
+    assert offsets_in(tidily, topic) == [1, 2, 3, 4]
+    tidily.configure(TOPIC, topic, min_compaction_lag_ms="0")
+    tidy.until(lambda: log.clean_end == 4)
+    assert offsets_in(tidily, topic) == [3, 4]
+
+
+@shows("max.compaction.lag.ms")
+def test_what_is_old_is_compacted_however_little_it_is(
+    tidy: ThreadedNode, tidily: Asking, topic: str
+) -> None:
+    tidily.create(topic, cleanup_policy="compact", min_cleanable_dirty_ratio="1")
+    fill_key(tidily, topic)
+    tidily.configure(TOPIC, topic, max_compaction_lag_ms="1")
+
+    tidy.until(lambda: partition_of(tidy, topic).log.clean_end == 4)
+    assert offsets_in(tidily, topic) == [3]
+
+
+@shows("delete.retention.ms")
+def test_tombstones_stay_as_long_as_told(tidy: ThreadedNode, tidily: Asking, topic: str) -> None:
+    tidily.create(topic, cleanup_policy="compact", segment_bytes="600", delete_retention_ms=HOUR)
+    tidily.produce(topic, keyed(0))
+    tidily.produce(topic, batch_of(None, keys=[b"key"]))
+    fill_key(tidily, topic, 0)
+    log = partition_of(tidy, topic).log
+    tidily.produce(topic, keyed(1, b"other"))
+    tidy.until(lambda: log.clean_end == 2)
+    assert offsets_in(tidily, topic) == [1, 2]
+    soon = topic + "-soon"
+    tidily.create(soon, cleanup_policy="compact", segment_bytes="600", delete_retention_ms="1")
+    tidily.produce(soon, keyed(0))
+    tidily.produce(soon, batch_of(None, keys=[b"key"]))
+    tidily.produce(soon, keyed(1, b"other"))
+
+    tidy.until(lambda: offsets_of_log(tidy, soon) == [2])
+
+
+def offsets_of_log(node: ThreadedNode, topic: str) -> list[int]:
+    log = partition_of(node, topic).log
+    offset, found = log.log_start, []
+    while offset < log.log_end:
+        region, offset = log.read(offset, 1 << 20, log.log_end)
+        assert region is not None
+        content = region.read()
+        for at, _ in batches(content):
+            found += [int(record.offset) for record in records_of(content, at)]
+    return found
 
 
 @shows("retention.ms")

@@ -7,6 +7,7 @@ stops it.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from waystation.broker.cleaning import Cleaning
 from waystation.broker.configs import Configs
 from waystation.broker.coordinators import GroupCoordinators
 from waystation.broker.fetch_sessions import FetchSessions
@@ -120,6 +121,7 @@ class Broker:
         self._housekeeping = Housekeeping(
             self.replicas, directories, self._holdings, lambda: self.settings, clock
         )
+        self._cleaning = Cleaning(self.replicas, lambda: self.settings, clock, chance, registry)
         self._tasks = Tasks()
 
     @property
@@ -139,6 +141,7 @@ class Broker:
         self._tasks.spawn(self._view.follow(), "cluster-view")
         self._tasks.spawn(self._membership.keep_alive(), "membership")
         self._tasks.spawn(self._housekeeping.run(), "housekeeping")
+        self._tasks.spawn(self._cleaning.run(), "cleaning")
         self._tasks.spawn(self.survey.run(), "group-survey")
 
     def answer_waiting(self) -> None:
@@ -149,6 +152,7 @@ class Broker:
     async def stop(self) -> None:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
         await self._tasks.aclose()
+        await self._cleaning.close()
         await self.groups.aclose()
         await self._holdings.close_journals()
         await asyncio.to_thread(self._flusher.close)

@@ -67,6 +67,33 @@ class BrokerSettings:
         live=True,
         doc="How often retention looks for segments to drop.",
     )
+    log_cleaner_enable: bool = option(
+        True,
+        live=True,
+        doc="Compact the logs of topics with cleanup.policy=compact. Off lets them grow.",
+    )
+    log_cleaner_backoff_ms: int = option(
+        15_000,
+        at_least=1,
+        live=True,
+        doc="How long to wait before looking again when no log was worth compacting.",
+    )
+    log_cleaner_dedupe_buffer_bytes: int = option(
+        64 << 20,
+        at_least=1 << 20,
+        live=True,
+        name="log.cleaner.dedupe.buffer.size",
+        doc="Memory for the keys of one pass, 32 bytes each, taken while a log is compacted and "
+        "no more than its keys need. With less, a log of many keys takes several passes.",
+    )
+    log_cleaner_io_max_bytes_per_second: int = option(
+        90 << 20,
+        at_least=1 << 10,
+        live=True,
+        doc="How much compaction may read and write per second. Each byte of a log is read at "
+        "most twice and written at most once, so that this compacts 30 MB a second or more; "
+        "Kafka has no limit unless told.",
+    )
     log_flush_offset_checkpoint_interval_ms: int = option(
         5_000,
         at_least=1,
