@@ -143,6 +143,20 @@ def test_a_note_is_as_long_as_it_may_be(make_node: MakeNode, topic: str) -> None
         assert ann.commit("g", topic, 2, metadata="123456") == 0
 
 
+@shows("offsets.retention.check.interval.ms")
+def test_offsets_that_have_expired_are_looked_for_as_often_as_told(
+    make_node: MakeNode, topic: str
+) -> None:
+    running = coordinating(make_node, offsets_retention_check_interval_ms="20")
+    with Grouping(*running.address) as ann:
+        ann.create(topic)
+        assert ann.commit("g", topic, 1, version=2, retention_time_ms=1) == 0
+
+        until = time.monotonic() + 9
+        while ann.committed("g", topic).committed_offset == 1:
+            assert time.monotonic() < until, "it is still kept"
+
+
 @shows(
     "offsets.topic.num.partitions",
     "offsets.topic.replication.factor",
