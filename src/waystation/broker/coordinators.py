@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from waystation.broker.group_records import GroupRecordReader, encode
-from waystation.broker.machine_log import PartitionLog, load
+from waystation.broker.machine_log import PartitionLog, load, settled
 from waystation.broker.replicas import Replicas
 from waystation.broker.topics import Topics
 from waystation.cluster.image import ClusterImage
@@ -239,32 +239,35 @@ class GroupCoordinators:
 
     async def _load(self, post: Post, delay_s: float = 0.0) -> None:
         await asyncio.sleep(delay_s)
+        try:
+            if self._posts.get(post.number) is post:
+                await self._fill(post)
+        except WaystationError as error:
+            self._try_again(post, error)
+        except Exception as error:  # the outermost frame of this task
+            _events.error("load.failed", partition=post.number, exc_info=error)
+            self._try_again(post, CoordinatorLoadingError(f"cannot load: {error!r}"))
+
+    async def _fill(self, post: Post) -> None:
+        """Load the partition, one at a time, and serve its groups."""
+        partition = self._replicas.get(OFFSETS_TOPIC, post.number)
+        end = await settled(partition, post.epoch)
         async with self._loading:
             if self._posts.get(post.number) is not post:
                 return
             began_s = self._clock.monotonic()
-            try:
-                host, count = await self._loaded(post)
-            except WaystationError as error:
-                self._try_again(post, error)
-                return
-            if self._posts.get(post.number) is not post:
-                return
-        seconds = self._clock.monotonic() - began_s
+            machine = Groups(self._settings, self._seen, lambda: str(self._chance.new_id()))
+            read = GroupRecordReader().read_rows
+            count = await load(partition, post.epoch, end, read, machine.apply, self._clock)
+            seconds = self._clock.monotonic() - began_s
+        if self._posts.get(post.number) is not post:
+            return
         self._load_seconds.observe(seconds)
-        post.host, post.loaded_s = host, self._clock.monotonic()
-        host.start()
-        # Topics may have gone while nobody looked after the groups that read them.
-        host.submit(host.machine.topics_changed)
         if count:
             _events.info("groups.loaded", partition=post.number, records=count, seconds=seconds)
+        self._serve(post, machine, GroupLog(partition, post.epoch, encode, self._clock))
 
-    async def _loaded(self, post: Post) -> tuple[Host[Record], int]:
-        partition = self._replicas.get(OFFSETS_TOPIC, post.number)
-        machine = Groups(self._settings, self._seen, lambda: str(self._chance.new_id()))
-        read = GroupRecordReader().read_rows
-        count = await load(partition, post.epoch, read, machine.apply, self._clock)
-        log = GroupLog(partition, post.epoch, encode, self._clock)
+    def _serve(self, post: Post, machine: Groups, log: GroupLog) -> None:
         log.commits = self._commits
         host = Host(
             machine,
@@ -273,16 +276,21 @@ class GroupCoordinators:
             timers=self._timers,
             failed=lambda error: self._failed(post, error),
         )
-        return host, count
+        host.start()
+        # Topics may have come or gone while nobody looked after the groups that read them.
+        host.submit(machine.topics_changed)
+        if not host.ended:
+            post.host, post.loaded_s = host, self._clock.monotonic()
 
     def _failed(self, post: Post, error: WaystationError) -> None:
         post.host = None
         if self._clock.monotonic() - post.loaded_s > _WELL_S:
             post.failures = 0
-        if self._posts.get(post.number) is post:
-            self._try_again(post, error)
+        self._try_again(post, error)
 
     def _try_again(self, post: Post, error: WaystationError) -> None:
+        if self._posts.get(post.number) is not post:
+            return
         delay_s = min(_RETRY_S * 2**post.failures, _RETRY_MAX_S)
         post.failures += 1
         _events.warning(

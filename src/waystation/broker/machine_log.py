@@ -11,7 +11,12 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from waystation.model.errors import CorruptBatchError, MessageTooLargeError, WaystationError
+from waystation.model.errors import (
+    CorruptBatchError,
+    MessageTooLargeError,
+    StorageError,
+    WaystationError,
+)
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Offset
 from waystation.partition.partition import ACKS_ALL, Partition
@@ -68,34 +73,10 @@ class PartitionLog(Generic[R]):
         return self._partition.when_committed(end, told)
 
 
-async def load(
-    partition: Partition,
-    epoch: LeaderEpoch,
-    read: Read,
-    apply: Callable[[R], None],
-    clock: Clock,
-) -> int:
-    """Apply everything that the partition holds, once all of it is committed; how many records.
-
-    Files are read by a thread, records decoded and applied in slices of the loop's time.
-    """
-    end, count = partition.log_end, 0
-    await _committed(partition, end)
-    offset = partition.log.log_start
-    while offset < end:
-        partition.check_epoch(epoch)
-        region, behind = partition.read(offset, _CHUNK_BYTES, at_least_one=True)
-        if region is None:
-            break
-        chunk = await asyncio.to_thread(region.read)
-        count += await replay(_records(partition, chunk, read), apply, clock)
-        offset = behind
+async def settled(partition: Partition, epoch: LeaderEpoch) -> Offset:
+    """The end of what a new leader found in its log, once no other leader can take it back."""
     partition.check_epoch(epoch)
-    return count
-
-
-async def _committed(partition: Partition, end: Offset) -> None:
-    """Wait: what a new leader holds and has not committed may still be taken back."""
+    end = partition.log_end
     committed: asyncio.Future[WaystationError | None] = asyncio.get_running_loop().create_future()
 
     def told(error: WaystationError | None) -> None:
@@ -104,6 +85,35 @@ async def _committed(partition: Partition, end: Offset) -> None:
 
     if not partition.when_committed(end, told) and (error := await committed) is not None:
         raise error
+    return end
+
+
+async def load(
+    partition: Partition,
+    epoch: LeaderEpoch,
+    end: Offset,
+    read: Read,
+    apply: Callable[[R], None],
+    clock: Clock,
+) -> int:
+    """Apply everything that the partition holds before ``end``; how many records it was.
+
+    Files are read by a thread, records decoded and applied in turns of the loop's time.
+    """
+    offset, count = partition.log.log_start, 0
+    while offset < end:
+        partition.check_epoch(epoch)
+        region, behind = partition.read(offset, _CHUNK_BYTES, at_least_one=True)
+        if region is None:
+            break
+        try:
+            chunk = await asyncio.to_thread(region.read)
+        except OSError as error:
+            raise StorageError(f"cannot read {partition.name}: {error}") from error
+        count += await replay(_records(partition, chunk, read), apply, clock)
+        offset = behind
+    partition.check_epoch(epoch)
+    return count
 
 
 def _records(partition: Partition, chunk: bytes, read: Read) -> Iterator[list[Any]]:

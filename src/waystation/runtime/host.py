@@ -189,7 +189,7 @@ class Host(Generic[R]):
 
         Most events only move deadlines back; then the timer is left, and looks again.
         """
-        deadline = self.machine.next_deadline()
+        deadline = None if self.ended else self.machine.next_deadline()
         if deadline is None or (self._armed_for is not None and self._armed_for <= deadline):
             return
         if self._timer is not None:
