@@ -23,6 +23,8 @@ from waystation.groups.embedded import (
     PROTOCOL_TYPE,
     Assignment,
     EmbeddedProtocolError,
+    NamedPartitions,
+    Subscription,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -116,23 +118,27 @@ def _check_upgrade(group: ClassicGroup, settings: GroupSettings) -> None:
 
 
 def _members_upgraded(group: ClassicGroup, topics: TopicsSeen) -> Iterator[Record]:
-    epoch = group.generation
-    book = Book(group.group_id)
+    """All members with what they were assigned last.
+
+    A cooperative one that has not fetched that yet still reads what it named when it joined, so
+    that is held for it too, until it joins again without.
+    """
+    group_id, epoch, book = group.group_id, group.generation, Book(group.group_id)
+    members = [(member, read_subscription(member.protocols[0][1])) for member in group.members]
     taken: set[PartitionOf] = set()
-    for member in group.members:
-        upgraded = _upgraded(group.group_id, member)
+    assigned = [_take(_assigned(member), topics, taken) for member, _ in members]
+    claimed = [_take(subscription.owned, topics, taken) for _, subscription in members]
+    for (member, subscription), reads, claims in zip(members, assigned, claimed, strict=True):
+        upgraded = _upgraded(group_id, member, subscription)
         book.apply(upgraded)
+        state = MemberState.UNREVOKED_PARTITIONS if claims else MemberState.STABLE
         yield upgraded
-        reads = _reads(member, topics, taken)
-        yield MemberTargetStored(group.group_id, member.member_id, reads)
-        yield MemberCurrentStored(
-            group.group_id, member.member_id, epoch, epoch, MemberState.STABLE, reads, ()
-        )
-    yield ConsumerGroupStored(group.group_id, epoch, metadata_hash(book, topics))
+        yield MemberTargetStored(group_id, member.member_id, reads)
+        yield MemberCurrentStored(group_id, member.member_id, epoch, epoch, state, reads, claims)
+    yield ConsumerGroupStored(group_id, epoch, metadata_hash(book, topics))
 
 
-def _upgraded(group_id: str, member: Member) -> ConsumerMemberStored:
-    subscription = read_subscription(member.protocols[0][1])
+def _upgraded(group_id: str, member: Member, subscription: Subscription) -> ConsumerMemberStored:
     return ConsumerMemberStored(
         group_id,
         member.member_id,
@@ -148,23 +154,27 @@ def _upgraded(group_id: str, member: Member) -> ConsumerMemberStored:
     )
 
 
-def _reads(member: Member, topics: TopicsSeen, taken: set[PartitionOf]) -> Partitions:
-    """What the member was assigned last, as far as it exists and nobody was assigned it too."""
+def _assigned(member: Member) -> NamedPartitions:
     assignment = read_assignment(member.assignment)
     if assignment.user_data:
         raise UnsupportedVersionError(
             f"the assignor of member {member.member_id!r} adds data of its own to assignments, "
             "which the new protocol cannot carry: change to another assignor first"
         )
-    reads = [
+    return assignment.partitions
+
+
+def _take(named: NamedPartitions, topics: TopicsSeen, taken: set[PartitionOf]) -> Partitions:
+    """Those that exist and were not taken; they are now."""
+    found = [
         (topic.id, index)
-        for name, indexes in assignment.partitions
+        for name, indexes in named
         if (topic := topics.named(name)) is not None
         for index in indexes
         if 0 <= index < topic.partitions and (topic.id, index) not in taken
     ]
-    taken.update(reads)
-    return grouped(reads)
+    taken.update(found)
+    return grouped(found)
 
 
 # --- down -----------------------------------------------------------------------------------------
