@@ -39,7 +39,7 @@ class _Plan(NamedTuple):
 
 
 def answer(broker: Broker, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse | None:
-    """HOT: once per commit of a member.  The outcome for each partition."""
+    """The outcome for each partition."""
     request = call.message
     plan = _plan(broker.image, request, by_id=call.version >= _IDS_FROM_VERSION)
     if not plan.offsets:
