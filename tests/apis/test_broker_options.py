@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import tests.apis.test_group_options  # noqa: F401, what it shows is shown
-import tests.apis.test_group_options  # noqa: F401, what it shows is shown
 from tests.apis.asking import BROKER, TOPIC, Asking, fetch_request, session_request
 from tests.apis.conftest import MakeNode
 from tests.apis.kit import HungUpError, ThreadedNode, batch_of
@@ -34,7 +33,6 @@ ELSEWHERE = {
     "socket.send.buffer.bytes": "server/test_outbox.py",
     "open.files.max": "storage/test_directory.py",
     "recovery.bytes.max": "storage/test_directory.py",
-    "offsets.retention.minutes": "groups/test_offsets.py",
     "offsets.retention.minutes": "groups/test_offsets.py",
 }
 
