@@ -86,6 +86,7 @@ class World(Server):
         self._order = 0
         self._names = 0
         self._epochs: dict[str, int] = {}
+        self._seen: tuple[object, ...] = ()
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -187,9 +188,11 @@ class World(Server):
 
     def check(self) -> None:
         group = self.machine._groups.get(GROUP)
-        if isinstance(group, ConsumerGroup):
+        seen = self.machine, len(self.log), self.topics.version
+        if isinstance(group, ConsumerGroup) and seen != self._seen:
             self._check_book(group)
             self._check_targets(group)
+        self._seen = seen
         if group is None or group.is_empty:
             self._epochs = {}  # one of the other kind may begin anew
         self._check_beliefs()

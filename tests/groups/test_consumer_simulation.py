@@ -24,7 +24,7 @@ from waystation.groups.watch import Watch
 from waystation.model.ids import TopicId
 from waystation.model.machines import Outcome
 
-SEEDS = count(40, 1_000)
+SEEDS = count(30, 1_000)
 MUTANT_SEEDS = 40
 
 

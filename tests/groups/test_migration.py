@@ -34,7 +34,7 @@ from waystation.model.errors import (
     UnsupportedVersionError,
 )
 
-SEEDS = count(40, 1_000)
+SEEDS = count(30, 1_000)
 MUTANT_SEEDS = 40
 
 
