@@ -283,6 +283,9 @@ def test_without_a_group_only_joining_makes_sense(server: Server) -> None:
         {"instance_id": ""},
         {"rack_id": ""},
         {"topics": tuple(f"{'t' * 240}{i}" for i in range(1_200))},
+        {"topics": ("t" * 8_001,)},
+        {"rack_id": "r" * 8_001},
+        {"instance_id": "i" * 40_000},
     ],
 )
 def test_an_impossible_join_is_refused_and_leaves_no_trace(

@@ -392,7 +392,7 @@ class ConsumerGroup:
             self._members.share_out(draft, now)
 
     def _forget_strangers(self, draft: BookDraft) -> None:
-        """Forget what is left of members who are none, or were cut off while they joined."""
+        """Forget what is left of members who are none: they were cut off while they left."""
         book = self._book
         for member_id in [m for m in book.currents if m not in book.members]:
             draft.note(MemberCurrentForgotten(self.group_id, member_id))

@@ -10,6 +10,7 @@ from waystation.groups.records import ConsumerMemberStored
 from waystation.model.errors import InvalidRequestError, UnsupportedAssignorError
 
 UNCHANGED_MS = -1
+NAME_CHARACTERS_MAX = 8_000
 SUBSCRIPTION_CHARACTERS_MAX = 256 * 1024
 """Of all names that a member subscribes to: a member is one record, which must fit its log."""
 
@@ -37,11 +38,7 @@ def check_heartbeat(command: ConsumerHeartbeat, assignors: tuple[str, ...]) -> N
         raise InvalidRequestError("an instance id or rack id may be missing but not empty")
     if command.rebalance_timeout_ms < UNCHANGED_MS:
         raise InvalidRequestError(f"a rebalance time-out of {command.rebalance_timeout_ms} ms")
-    if sum(map(len, command.topics or ())) > SUBSCRIPTION_CHARACTERS_MAX:
-        raise InvalidRequestError(
-            f"the names subscribed to have more than {SUBSCRIPTION_CHARACTERS_MAX} characters: "
-            "subscribe by a regular expression"
-        )
+    _check_sizes(command)
     if epoch == JOINING_EPOCH:
         _check_join(command)
     elif epoch == LEAVING_FOR_A_WHILE_EPOCH and command.instance_id is None:
@@ -77,6 +74,18 @@ def subscription_after(
         assignor=_or(command.assignor, known.assignor),
         classic=None,
     )
+
+
+def _check_sizes(command: ConsumerHeartbeat) -> None:
+    topics = command.topics or ()
+    names = (command.member_id, command.instance_id or "", command.rack_id or "", *topics)
+    if max(map(len, names)) > NAME_CHARACTERS_MAX:
+        raise InvalidRequestError(f"an id or a name of more than {NAME_CHARACTERS_MAX} characters")
+    if sum(map(len, topics)) > SUBSCRIPTION_CHARACTERS_MAX:
+        raise InvalidRequestError(
+            f"the names subscribed to have more than {SUBSCRIPTION_CHARACTERS_MAX} characters: "
+            "subscribe by a regular expression"
+        )
 
 
 def _check_join(command: ConsumerHeartbeat) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from waystation.groups.book import Book, BookDraft
 from waystation.groups.commands import TopicsSeen
 from waystation.groups.migration import downgrade, may_downgrade
-from waystation.groups.patterns import pattern_of
 from waystation.groups.reconciliation import LEAVING_FOR_A_WHILE_EPOCH, Owned, reconcile, taken_over
 from waystation.groups.records import (
     ConsumerMemberStored,
@@ -17,7 +16,7 @@ from waystation.groups.records import (
     MemberTargetStored,
 )
 from waystation.groups.settings import GroupSettings
-from waystation.groups.targets import forget, preferred_assignor, share_out
+from waystation.groups.targets import forget, preferred_assignor, resolve, share_out
 from waystation.model.errors import (
     FencedInstanceIdError,
     GroupFullError,
@@ -81,7 +80,7 @@ class Membership:
         if after == before:
             return
         if after.topic_regex is not None:
-            pattern_of(after.topic_regex)  # raises what the member is told
+            resolve(draft, after.topic_regex, now, self._topics)  # raises what the member is told
         assignors = self._settings().group_consumer_assignors
         asked_for = preferred_assignor(draft.book, assignors)
         draft.note(after)

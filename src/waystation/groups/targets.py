@@ -36,12 +36,8 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_s
 def share_out(
     draft: BookDraft, now: Millis, topics: TopicsSeen, assignors: tuple[str, ...]
 ) -> None:
-    """Begin a new epoch and note what its target changes.
-
-    ``InvalidRegexError`` if a new member's expression cannot be resolved.
-    """
+    """Begin a new epoch and note what its target changes."""
     _forget_unused_regexes(draft)
-    _resolve_new_regexes(draft, now, topics)
     draft.note(
         ConsumerGroupStored(
             draft.book.group_id, draft.book.epoch + 1, metadata_hash(draft.book, topics)
@@ -59,6 +55,15 @@ def retarget(draft: BookDraft, now: Millis, topics: TopicsSeen, assignors: tuple
         if book.targets.get(member_id) != partitions:
             draft.note(MemberTargetStored(book.group_id, member_id, partitions))
     draft.note(TargetStored(book.group_id, book.epoch, now))
+
+
+def resolve(draft: BookDraft, regex: str, now: Millis, topics: TopicsSeen) -> None:
+    """Note what an expression stands for, if it is new; ``InvalidRegexError`` if it is none, or
+    takes too long.
+    """
+    if regex not in draft.book.regexes:
+        found = pattern_of(regex).select(_names(topics))
+        draft.note(_resolved(draft.book, regex, found, now, topics))
 
 
 def resolve_again(draft: BookDraft, now: Millis, topics: TopicsSeen) -> None:
@@ -113,14 +118,6 @@ def _forget_unused_regexes(draft: BookDraft) -> None:
     for regex in list(draft.book.regexes):
         if regex not in used:
             draft.note(RegexForgotten(draft.book.group_id, regex))
-
-
-def _resolve_new_regexes(draft: BookDraft, now: Millis, topics: TopicsSeen) -> None:
-    for member in list(draft.book.members.values()):
-        regex = member.topic_regex
-        if regex and regex not in draft.book.regexes:
-            found = pattern_of(regex).select(_names(topics))
-            draft.note(_resolved(draft.book, regex, found, now, topics))
 
 
 def _resolved(
