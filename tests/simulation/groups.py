@@ -15,7 +15,8 @@ CLASSIC, SERVER_SIDE = ClassicMember, ServerSideMember
 class Life:
     """A storm of faults, then calm in which everything must come right by itself."""
 
-    def __init__(self, seed: int, kinds: Sequence[type[Member]]) -> None:
+    def __init__(self, seed: int, kinds: Sequence[type[Member]], *, together: bool = False) -> None:
+        """A group for each kind of member, or one of all kinds ``together``."""
         self.world = world = World(seed)
         chance = world.chance
         settings = GroupSettings(
@@ -28,7 +29,8 @@ class Life:
         self.members: dict[str, Member] = {}
         for kind in kinds:
             for number in range(chance.randint(1, 4)):
-                self._enlist(f"{kind.__name__}-{number}", kind, f"group-of-{kind.__name__}")
+                group = "everyone" if together else f"group-of-{kind.__name__}"
+                self._enlist(f"{kind.__name__}-{number}", kind, group)
         Auditor(self.cluster, dict.fromkeys(one.group for one in self.members.values()))
         self._unleash()
 

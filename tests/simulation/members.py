@@ -38,6 +38,7 @@ from waystation.model.errors import (
     CoordinatorLoadingError,
     FencedInstanceIdError,
     FencedMemberEpochError,
+    GroupNotFoundError,
     IllegalGenerationError,
     MemberIdRequiredError,
     NotCoordinatorError,
@@ -239,7 +240,12 @@ class ClassicMember(Member):
             await self._give_back()  # it has seen new partitions, and joins again
         except RebalanceInProgressError:
             await self._give_back()
-        except (UnknownMemberError, IllegalGenerationError, FencedInstanceIdError) as error:
+        except (
+            UnknownMemberError,
+            IllegalGenerationError,
+            FencedInstanceIdError,
+            GroupNotFoundError,
+        ) as error:
             self._note(f"is told {error}")
             self.positions.clear()
             if not isinstance(error, IllegalGenerationError):
@@ -362,8 +368,10 @@ class ServerSideMember(Member):
                 await asyncio.sleep(_HEARTBEAT_S * (0.5 + self._chance()))
         except StaleMemberEpochError:
             await asyncio.sleep(_BACKOFF_S)
-        except (FencedMemberEpochError, UnknownMemberError) as error:
+        except (FencedMemberEpochError, UnknownMemberError, GroupNotFoundError) as error:
             self._note(f"is told {error}")
+            is_turned_away = self.generation == 0 and isinstance(error, GroupNotFoundError)
+            assert not is_turned_away, f"{self.who} may not join: {error}"
             self._forget()
         except (UnreleasedInstanceIdError, FencedInstanceIdError) as error:
             self._note(f"is told {error}")

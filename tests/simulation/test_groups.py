@@ -34,9 +34,15 @@ def test_server_side_groups_survive(seed: int) -> None:
     Life(seed, [SERVER_SIDE]).run()
 
 
-@pytest.mark.parametrize("seed", [*range(count(4, 150)), *remembered("both")])
+@pytest.mark.parametrize("seed", [*range(count(4, 100)), *remembered("both")])
 def test_groups_of_both_kinds_survive_side_by_side(seed: int) -> None:
     Life(seed, [CLASSIC, SERVER_SIDE]).run()
+
+
+@pytest.mark.parametrize("seed", [*range(count(6, 200)), *remembered("together")])
+def test_members_of_both_protocols_survive_in_one_group(seed: int) -> None:
+    """The group changes its kind back and forth, as members come and go."""
+    Life(seed, [CLASSIC, SERVER_SIDE], together=True).run()
 
 
 def test_the_same_seed_is_the_same_life() -> None:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from waystation.groups.records import (
+    ClassicGroupForgotten,
+    ClassicGroupStored,
     ConsumerGroupForgotten,
+    ConsumerGroupStored,
     MemberCurrentForgotten,
     MemberCurrentStored,
     Partitions,
@@ -32,6 +35,8 @@ class Witness:
         self._owners: dict[tuple[str, int, str, int], str] = {}
         self._doubly_owned: list[str] = []
         self._current: dict[tuple[str, str], MemberCurrentStored] = {}
+        self._generations: dict[str, int] = {}
+        self._forgotten: dict[str, None] = {}
         self._overlaps: list[str] = []
         self.shown: dict[Place, int] = {}
         """The furthest offset that a member was told is committed."""
@@ -93,20 +98,39 @@ class Witness:
         groups: dict[str, None] = {}
         for record in records:
             match record:
+                case ClassicGroupStored() | ConsumerGroupStored():
+                    self._check_rise(record)
+                case ClassicGroupForgotten():
+                    self._forgotten[record.group_id] = None
                 case MemberCurrentStored():
                     self._current[record.group_id, record.member_id] = record
                     groups[record.group_id] = None
                 case MemberCurrentForgotten():
                     self._current.pop((record.group_id, record.member_id), None)
                 case ConsumerGroupForgotten():
+                    self._forgotten[record.group_id] = None
                     for key in [one for one in self._current if one[0] == record.group_id]:
                         del self._current[key]
         for group in groups if check else ():
             self._check_disjoint(group)
 
+    def _check_rise(self, record: ClassicGroupStored | ConsumerGroupStored) -> None:
+        """Generations and epochs rise, unless the group had been forgotten: then it is another.
+
+        That is so, as in Kafka, when a group without members changes its kind.
+        """
+        group, before = record.group_id, self._generations.get(record.group_id, 0)
+        after = record.epoch if isinstance(record, ConsumerGroupStored) else record.generation
+        if after < before:
+            if group not in self._forgotten:
+                self._overlaps.append(f"{group} goes back from generation {before} to {after}")
+            self._owners = {key: who for key, who in self._owners.items() if key[0] != group}
+        self._generations[group] = after
+        self._forgotten.pop(group, None)
+
     def rebuilt(self, records: Sequence[Record]) -> None:
         """A replay is over: what was not committed may be gone."""
-        self._current = {}
+        self._current, self._generations, self._forgotten = {}, {}, {}
         for record in records:
             self.remembered([record], check=False)
         for group in dict.fromkeys(group for group, _ in self._current):

@@ -241,7 +241,7 @@ class Groups:
             return self._settle(group, group.heartbeat(now, command, to))
         if command.member_epoch != _JOINING_EPOCH:
             return _answer(to, _no_group(command.group_id))
-        if group is not None and not group.is_idle:
+        if group is not None and not group.is_empty:
             return self._upgrade(now, group, command, to)
         draft = Draft()
         consumer = self._instead_of_empty(ConsumerGroup, command.group_id, draft)
