@@ -370,8 +370,8 @@ class ServerSideMember(Member):
             await asyncio.sleep(_BACKOFF_S)
         except (FencedMemberEpochError, UnknownMemberError, GroupNotFoundError) as error:
             self._note(f"is told {error}")
-            is_turned_away = self.generation == 0 and isinstance(error, GroupNotFoundError)
-            assert not is_turned_away, f"{self.who} may not join: {error}"
+            if self.generation == 0 and isinstance(error, GroupNotFoundError):
+                raise AssertionError(f"{self.who} may not join") from error
             self._forget()
         except (UnreleasedInstanceIdError, FencedInstanceIdError) as error:
             self._note(f"is told {error}")
