@@ -12,6 +12,10 @@ cdef Py_ssize_t _KEY_AT
 cdef Py_ssize_t _KEY_BYTES
 cdef Py_ssize_t _VALUE_BYTES
 cdef unsigned long long _WORD
+cdef unsigned long long _A
+cdef unsigned long long _B
+cdef unsigned long long _C
+cdef unsigned long long _D
 
 cdef class KeyMap:
     cdef unsigned long long _slots

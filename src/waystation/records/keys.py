@@ -25,6 +25,9 @@ SLOT_BYTES = 24
 _FIELDS = PLACE_FIELDS
 _OFFSET, _TIMESTAMP, _KEY_AT, _KEY_BYTES, _VALUE_BYTES = range(4, PLACE_FIELDS)
 _WORD = (1 << 64) - 1
+# SipHash's own; by name, for a literal of this size would be a Python object in C too.
+_A, _B = 0x736F6D6570736575, 0x646F72616E646F6D
+_C, _D = 0x6C7967656E657261, 0x7465646279746573
 
 
 class KeyMap:
@@ -163,10 +166,10 @@ def _check_places(places: "array[int]", count: int, payload_bytes: int) -> None:
 
 def _hash(first: int, second: int, view: Buffer, at: int, length: int) -> tuple[int, int]:
     """SipHash-2-4 with an output of two words."""
-    a = first ^ 0x736F6D6570736575
-    b = second ^ 0x646F72616E646F6D ^ 0xEE
-    c = first ^ 0x6C7967656E657261
-    d = second ^ 0x7465646279746573
+    a = first ^ _A
+    b = second ^ _B ^ 0xEE
+    c = first ^ _C
+    d = second ^ _D
     end = at + length
     while end - at >= 8:
         word = _word(view, at)
