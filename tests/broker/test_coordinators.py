@@ -12,6 +12,7 @@ import pytest
 from tests.support.faulty_node import FaultyDisk
 from waystation.broker.broker import Broker
 from waystation.broker.coordinators import OFFSETS_TOPIC, partition_of
+from waystation.broker.group_survey import GroupSurvey
 from waystation.cluster.configs import Alteration, Operation, alter_broker
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.topics import TopicSpec
@@ -35,6 +36,7 @@ from waystation.node.node import Node
 from waystation.node.settings import load
 from waystation.records.batch import BatchBuilder
 from waystation.storage.disk import Disk
+from waystation.telemetry.metrics import Registry
 
 GROUP = "payments-service"
 
@@ -302,9 +304,9 @@ async def test_options_of_groups_change_while_the_broker_runs(broker: Broker) ->
     assert not isinstance(await asyncio.wait_for(join(broker), 5), WaystationError)
 
 
-def values(broker: Broker, name: str) -> dict[str, float]:
+def values(broker: Broker, name: str, registry: Registry | None = None) -> dict[str, float]:
     """A metric's samples by their labels."""
-    families = {family.name: family for family in broker.registry.snapshot()}
+    families = {family.name: family for family in (registry or broker.registry).snapshot()}
     return {
         " ".join(value for _, value in sample.labels): sample.value
         for sample in families[name].samples
@@ -341,3 +343,47 @@ async def test_lag_is_told_in_messages_and_in_seconds(broker: Broker) -> None:
 
     assert values(broker, "waystation_group_lag_messages")["behind 0 orders"] == 1
     assert 19 <= values(broker, "waystation_group_lag_seconds")["behind 0 orders"] < 25
+
+
+async def test_only_the_largest_lags_have_lines_of_their_own(broker: Broker) -> None:
+    await make_topic(broker, "orders")
+    await ready(broker)
+    partition, now = broker.replicas.get("orders", 0), broker.clock.now()
+    batch = BatchBuilder()
+    for _ in range(50):
+        batch.append(None, b"x", timestamp=now)
+    partition.append(memoryview(bytearray(batch.build())), 1, now)
+    async with asyncio.timeout(10):
+        while partition.high_watermark < 50:
+            await asyncio.sleep(0.005)
+    for number in range(20):
+        await commit(broker, 2 * number, group=f"group-{number:02}")
+    registry, groups = Registry(), broker.groups
+    survey = GroupSurvey(
+        groups.machines,
+        lambda: groups.loading,
+        broker.replicas,
+        broker.clock,
+        registry,
+        listed_max=3,
+    )
+    await survey.look()
+
+    assert values(broker, "waystation_group_lag_messages", registry) == {
+        "group-00 0 orders": 50,
+        "group-01 0 orders": 48,
+        "group-02 0 orders": 46,
+    }
+    assert values(broker, "waystation_group_lags_unlisted", registry) == {"": 17}
+    assert values(broker, "waystation_group_offsets", registry) == {"": 20}
+
+
+async def test_members_are_counted_by_the_state_of_their_group(tmp_path: Path) -> None:
+    async with running(tmp_path, group_initial_rebalance_delay_ms="0") as broker:
+        await ready(broker)
+        await join(broker)
+        await broker.survey.look()
+
+        assert values(broker, "waystation_group_members") == {"": 1}
+        assert values(broker, "waystation_groups") == {"classic CompletingRebalance": 1}
+        assert values(broker, "waystation_group_partitions_loading") == {"": 0}
