@@ -283,14 +283,21 @@ def test_a_full_group_is_not_upgraded_for_one_who_cannot_join() -> None:
     assert server.heartbeat(first) is None
 
 
-def test_an_assignor_with_data_of_its_own_keeps_its_group_classic(server: Server) -> None:
-    (only,) = server.stable(None)
-    joined = server.join(only.member_id).joined
+@pytest.mark.parametrize(("assignor", "may"), [("our-own", False), ("cooperative-sticky", True)])
+def test_only_unusual_assignors_keep_a_group_classic_for_the_data_they_add(
+    server: Server, assignor: str, may: bool
+) -> None:
+    """librdkafka's sticky ones add data that nobody reads."""
+    protocols = ((assignor, subscription("orders")),)
+    (only,) = server.stable(None, protocols=protocols)
+    joined = server.join(only.member_id, protocols=protocols).joined
     mine = write_assignment(Assignment((("orders", (0,)),), user_data=b"state"))
     server.sync(joined, {only.member_id: mine})
 
-    assert isinstance(server.answer(a_join("new", "orders")), UnsupportedVersionError)
-    assert kind(server) == "classic"
+    answer = server.answer(a_join("new", "orders"))
+
+    assert isinstance(answer, UnsupportedVersionError) != may
+    assert kind(server) == ("consumer" if may else "classic")
 
 
 def test_bytes_that_cannot_be_read_keep_a_group_classic(server: Server) -> None:

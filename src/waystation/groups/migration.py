@@ -48,6 +48,7 @@ from waystation.groups.targets import metadata_hash
 from waystation.model.errors import GroupNotFoundError, UnsupportedVersionError
 from waystation.model.offsets import Millis
 
+_USUAL_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 _UPGRADING_POLICIES = ("bidirectional", "upgrade")
 _DOWNGRADING_POLICIES = ("bidirectional", "downgrade")
 
@@ -126,7 +127,7 @@ def _members_upgraded(group: ClassicGroup, topics: TopicsSeen) -> Iterator[Recor
     group_id, epoch, book = group.group_id, group.generation, Book(group.group_id)
     members = [(member, read_subscription(member.protocols[0][1])) for member in group.members]
     taken: set[PartitionOf] = set()
-    assigned = [_take(_assigned(member), topics, taken) for member, _ in members]
+    assigned = [_take(_assigned(group, member), topics, taken) for member, _ in members]
     claimed = [_take(subscription.owned, topics, taken) for _, subscription in members]
     for (member, subscription), reads, claims in zip(members, assigned, claimed, strict=True):
         upgraded = _upgraded(group_id, member, subscription)
@@ -154,12 +155,17 @@ def _upgraded(group_id: str, member: Member, subscription: Subscription) -> Cons
     )
 
 
-def _assigned(member: Member) -> NamedPartitions:
+def _assigned(group: ClassicGroup, member: Member) -> NamedPartitions:
+    """What the member was assigned last.
+
+    Members that still speak the classic protocol will get no more data with it than that, which
+    the assignors of Kafka's clients do without, though some of them send it.
+    """
     assignment = read_assignment(member.assignment)
-    if assignment.user_data:
+    if assignment.user_data and group.protocol not in _USUAL_ASSIGNORS:
         raise UnsupportedVersionError(
-            f"the assignor of member {member.member_id!r} adds data of its own to assignments, "
-            "which the new protocol cannot carry: change to another assignor first"
+            f"assignor {group.protocol!r} of group {group.group_id!r} adds data of its own to "
+            "assignments, which would be lost: change to another assignor first"
         )
     return assignment.partitions
 
