@@ -211,11 +211,12 @@ class Consumer:
             await asyncio.sleep(0)
         if self._block:
             return self._of_block()
+        hands = self._hands()
         if self._group is None or not self._group.commits_first:
-            (message,) = await self._hands().next(1, None)
+            (message,) = hands.at_once() or await hands.next(1, None)
             return message
         # One commit serves a block; what is left of it is given back when the consumer closes.
-        self._block.extend(await self._hands().next(_BLOCK, None))
+        self._block.extend(await hands.next(_BLOCK, None))
         return self._of_block()
 
     # --- the group's place ------------------------------------------------------------------

@@ -36,7 +36,11 @@ _MEMBERS: dict[str, type[ClassicMember] | type[ServerSideMember]] = {
 
 
 class Group:
-    """A consumer's part in the group ``group_id``."""
+    """A consumer's part in the group ``group_id``.
+
+    ``commits_first`` says that messages are committed before they are handed out,
+    ``commits_when_polled`` that each poll commits, these or the ones before.
+    """
 
     def __init__(
         self,
@@ -60,6 +64,9 @@ class Group:
             auto_commit=settings.auto_commit or settings.delivery == "at-most-once",
             thrown=self._threw,
         )
+        self.commits_first = settings.delivery == "at-most-once"
+        at_every_poll = settings.auto_commit and not settings.auto_commit_interval_ms
+        self.commits_when_polled = self.commits_first or at_every_poll
         self._router, self._fetcher = router, fetcher
         self._settings, self._clock = settings, clock
         self._member: Member | None = None
@@ -70,9 +77,9 @@ class Group:
         self._life = Tasks()
 
     @property
-    def commits_first(self) -> bool:
-        """Whether messages are committed before they are handed out."""
-        return self._settings.delivery == "at-most-once"
+    def is_troubled(self) -> bool:
+        """Whether ``raise_trouble`` would raise."""
+        return self._trouble is not None or bool(self._thrown)
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -140,8 +147,7 @@ class Group:
     async def came_back(self) -> None:
         """The application polls; what it had in hand is processed."""
         self.progress.came_back()
-        every_time = self._settings.auto_commit and not self._settings.auto_commit_interval_ms
-        if every_time and self._identity() is not None:
+        if self.commits_when_polled and not self.commits_first and self._identity() is not None:
             await self.commits.commit_due()
 
     def went_away(self) -> None:
