@@ -16,7 +16,14 @@ ROOT = Path(__file__).parent.parent
 REPORTS = ROOT / "docs" / "reports"
 
 # What grows when soaking; the rest of the suite would only repeat itself.
-SOAKED = ["tests/storage_faults", "tests/storage", "tests/wire", "tests/records", "tests/chaos"]
+SOAKED = [
+    "tests/storage_faults",
+    "tests/storage",
+    "tests/wire",
+    "tests/records",
+    "tests/groups",
+    "tests/chaos",
+]
 
 
 def main(arguments: list[str]) -> int:
