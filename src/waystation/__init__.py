@@ -10,6 +10,7 @@ TYPE_CHECKING = False  # what type checkers take for typing's, which would cost 
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
     from waystation.client.consumer import Consumer
+    from waystation.client.group_offsets import CommittedOffset
     from waystation.client.message import Message
     from waystation.client.outgoing import RecordMetadata
     from waystation.client.producer import Producer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admin",
+    "CommittedOffset",
     "Consumer",
     "Message",
     "Producer",
@@ -31,6 +33,7 @@ __version__ = VERSION
 
 _HOMES = {
     "Admin": "waystation.client.admin",
+    "CommittedOffset": "waystation.client.group_offsets",
     "Consumer": "waystation.client.consumer",
     "Message": "waystation.client.message",
     "Producer": "waystation.client.producer",

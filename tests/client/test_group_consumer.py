@@ -538,6 +538,23 @@ async def test_at_most_once_survives_a_removal_without_repeating(broker: GroupBr
     assert [one.offset for one in first + rest] == list(range(10))
 
 
+# --- the end ----------------------------------------------------------------------------------
+
+
+async def test_a_coordinator_that_does_not_answer_cannot_hold_up_the_end(
+    broker: GroupBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waystation.client.group.PATIENCE_AT_THE_END_MS", 50)
+    async with consumer_of(broker) as consumer:
+        await read(consumer, 4)
+        for api in (ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP, ApiKey.HEARTBEAT):
+            broker.handlers[api] = lambda _: None
+        async with asyncio.timeout(5):
+            await consumer.close()
+
+    assert broker.committed == {}
+
+
 # --- places -----------------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ application has in hand (``progress.py``) and what it has committed (``commits.p
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 
 from waystation.client.classic_member import ClassicMember
 from waystation.client.commits import Commits
@@ -28,7 +29,9 @@ from waystation.runtime.tasks import Tasks
 
 __all__ = ["Group"]
 
-_PATIENCE_AT_THE_END_MS = 5_000
+PATIENCE_AT_THE_END_MS = 5_000
+"""How long a coordinator that does not answer holds up who wants to leave: twice this."""
+
 _MEMBERS: dict[str, type[ClassicMember] | type[ServerSideMember]] = {
     "classic": ClassicMember,
     "consumer": ServerSideMember,
@@ -95,9 +98,9 @@ class Group:
         await self._life.aclose()
         if processed:
             self.progress.finish()
-        if self._commits_by_itself:
-            await self.commits.commit_due(_PATIENCE_AT_THE_END_MS)
         try:
+            if self._commits_by_itself:
+                await _with_patience(self.commits.commit_due(PATIENCE_AT_THE_END_MS))
             if self.ownership.owned:
                 await self.ownership.listeners.revoked(self.ownership.owned)
         finally:
@@ -200,11 +203,7 @@ class Group:
     async def _leave(self) -> None:
         member, self._member = self._member, None
         if member is not None:
-            try:
-                async with asyncio.timeout(_PATIENCE_AT_THE_END_MS / 1_000):
-                    await member.leave()
-            except TimeoutError:
-                return  # the others will miss this one, in the end
+            await _with_patience(member.leave())
 
     async def _commit_now_and_then(self) -> None:
         while True:
@@ -220,3 +219,10 @@ class Group:
     def _threw(self, error: Exception) -> None:
         self._thrown.append(error)
         self._fetcher.arrived.set()
+
+
+async def _with_patience(ending: Awaitable[object]) -> None:
+    """Wait for what is done at the end, but not for ever: the others will notice anyway."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_AT_THE_END_MS / 1_000):
+            await ending
