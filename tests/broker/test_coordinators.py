@@ -35,6 +35,7 @@ from waystation.model.ids import LeaderEpoch, NodeId
 from waystation.node.node import Node
 from waystation.node.settings import load
 from waystation.records.batch import BatchBuilder
+from waystation.records.header import HEADER_BYTES
 from waystation.storage.disk import Disk
 from waystation.telemetry.metrics import Registry
 
@@ -207,6 +208,34 @@ async def test_offsets_are_there_after_a_restart_and_loading_needs_nobody_to_ask
 
         assert found == [100 + number for number in range(20)]
         assert await fetch(broker, group="another") == -1
+
+
+async def test_offsets_survive_the_compaction_of_their_log(tmp_path: Path) -> None:
+    """Compaction is the machine's snapshot: the newest of each offset, and nothing forgotten."""
+    options = {
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.segment.bytes": "2000",
+        "log.cleaner.backoff.ms": "10",
+    }
+    async with running(tmp_path, **options) as broker:
+        for topic in ("orders", "gone"):
+            await make_topic(broker, topic)
+        await ready(broker)
+        await commit(broker, 1, "gone")
+        await broker.topics.delete("gone")
+        for offset in range(200):
+            await commit(broker, offset, group=f"group-{offset % 7}")
+    async with running(tmp_path, **options) as broker:
+        log = broker.replicas.get(OFFSETS_TOPIC, 0).log
+        async with asyncio.timeout(20):
+            while log.size_bytes > 100 * HEADER_BYTES:  # of which 200 commits take 200
+                await asyncio.sleep(0.02)
+    async with running(tmp_path, **options) as broker:
+        await until_loaded(broker)
+        found = [await fetch(broker, group=f"group-{number}") for number in range(7)]
+
+        assert found == [196, 197, 198, 199, 193, 194, 195]
+        assert await fetch(broker, "gone") == -1
 
 
 async def test_no_machine_answers_before_it_is_loaded(broker: Broker) -> None:
