@@ -16,6 +16,7 @@ from waystation.groups.records import (
 )
 from waystation.model.errors import (
     GroupNotFoundError,
+    InvalidRequestError,
     NonEmptyGroupError,
     RebalanceInProgressError,
     UnknownMemberError,
@@ -110,6 +111,16 @@ def test_a_program_without_a_group_may_be_deleted(here: Coordinator) -> None:
 
 
 # --- restarts -------------------------------------------------------------------------------------
+
+
+def test_more_than_a_record_holds_is_refused_and_harms_nobody(here: Coordinator) -> None:
+    ann = here.join().joined
+    here.sync(ann, {ann.member_id: b"all"})
+    too_much = here.join_once(protocols=(("range", bytes(1 << 20)),))
+    here.sync(ann, {ann.member_id: bytes(32 << 20)})
+
+    assert isinstance(too_much.value, InvalidRequestError)
+    assert here.sync(ann).synced.assignment == b"all"
 
 
 def test_a_restart_finds_members_and_gives_them_their_time(here: Coordinator) -> None:

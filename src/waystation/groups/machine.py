@@ -53,6 +53,7 @@ from waystation.groups.records import (
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import (
     GroupNotFoundError,
+    InvalidRequestError,
     InvalidSessionTimeoutError,
     NonEmptyGroupError,
     RebalanceInProgressError,
@@ -65,6 +66,9 @@ from waystation.model.offsets import Millis
 G = TypeVar("G", ClassicGroup, ConsumerGroup)
 
 _JOINING_EPOCH = 0
+# As much as Kafka keeps of a whole group by default; a group's record holds all its members.
+_SUBSCRIPTION_BYTES_MAX = 1 << 20
+_ASSIGNMENTS_BYTES_MAX = 32 << 20
 
 
 class Groups:
@@ -183,7 +187,7 @@ class Groups:
 
     def join(self, now: Millis, command: Join, to: Waiter) -> Outcome[Record]:
         """Answered by ``Joined`` once the rebalance is over."""
-        problem = self._check_session_timeout(command)
+        problem = self._check_session_timeout(command) or _check_subscription(command)
         if problem is not None:
             return _answer(to, problem)
         group = self._groups.get(command.group_id)
@@ -198,6 +202,9 @@ class Groups:
 
     def sync(self, now: Millis, command: Sync, to: Waiter) -> Outcome[Record]:
         """Answered by ``Synced`` once the leader has shared out."""
+        problem = _check_assignments(command)
+        if problem is not None:
+            return _answer(to, problem)
         match self._groups.get(command.group_id):
             case None:
                 return _answer(to, _unknown_member(command.group_id, command.member_id))
@@ -389,6 +396,25 @@ class Groups:
 
 def _answer(to: Waiter, answer: object) -> Outcome[Record]:
     return Outcome((), [Reply(to, answer)])
+
+
+def _check_subscription(command: Join) -> WaystationError | None:
+    """A decision that fits into no record would end the machine, and harm every group in it."""
+    nbytes = sum(len(name) + len(subscription) for name, subscription in command.protocols)
+    if nbytes <= _SUBSCRIPTION_BYTES_MAX:
+        return None
+    return InvalidRequestError(
+        f"a subscription of {nbytes} bytes: at most {_SUBSCRIPTION_BYTES_MAX} can be kept"
+    )
+
+
+def _check_assignments(command: Sync) -> WaystationError | None:
+    nbytes = sum(len(name) + len(assignment) for name, assignment in command.assignments)
+    if nbytes <= _ASSIGNMENTS_BYTES_MAX:
+        return None
+    return InvalidRequestError(
+        f"assignments of {nbytes} bytes: at most {_ASSIGNMENTS_BYTES_MAX} can be kept"
+    )
 
 
 def _unknown_member(group_id: str, member_id: str) -> UnknownMemberError:
