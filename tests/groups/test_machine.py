@@ -118,8 +118,10 @@ def test_more_than_a_record_holds_is_refused_and_harms_nobody(here: Coordinator)
     here.sync(ann, {ann.member_id: b"all"})
     too_much = here.join_once(protocols=(("range", bytes(1 << 20)),))
     here.sync(ann, {ann.member_id: bytes(32 << 20)})
+    too_long = here.join_once(client_id="x" * 5_000)
 
     assert isinstance(too_much.value, InvalidRequestError)
+    assert isinstance(too_long.value, InvalidRequestError)
     assert here.sync(ann).synced.assignment == b"all"
 
 

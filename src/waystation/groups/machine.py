@@ -69,6 +69,8 @@ _JOINING_EPOCH = 0
 # As much as Kafka keeps of a whole group by default; a group's record holds all its members.
 _SUBSCRIPTION_BYTES_MAX = 1 << 20
 _ASSIGNMENTS_BYTES_MAX = 32 << 20
+# A member's id is made of its client's or instance's, and must fit into a record's key.
+_ID_CHARACTERS_MAX = 4_096
 
 
 class Groups:
@@ -401,6 +403,12 @@ def _answer(to: Waiter, answer: object) -> Outcome[Record]:
 def _check_subscription(command: Join) -> WaystationError | None:
     """A decision that fits into no record would end the machine, and harm every group in it."""
     nbytes = sum(len(name) + len(subscription) for name, subscription in command.protocols)
+    named = max(len(command.client_id), len(command.instance_id or ""), len(command.member_id))
+    if named > _ID_CHARACTERS_MAX:
+        return InvalidRequestError(
+            f"an id of {named} characters: a client, instance or member id may have "
+            f"{_ID_CHARACTERS_MAX}"
+        )
     if nbytes <= _SUBSCRIPTION_BYTES_MAX:
         return None
     return InvalidRequestError(
