@@ -328,7 +328,7 @@ def test_garbage_never_does_worse_than_being_refused(garbage: bytes, records: in
 
 def located(codec: ModuleType, payload: bytes, count: int, last: int, base: int) -> "array[int]":
     places = array("q", [0]) * (codec.PLACE_FIELDS * count)
-    codec.locate_records(payload, count, last, base, places)
+    codec.locate_records(payload, count, 0, last, base, places)
     return places
 
 
@@ -414,4 +414,4 @@ def test_places_of_another_payload_are_not_copied(
     with pytest.raises(IndexError):
         codec.copy_records(payload, places, 2, 0, bytearray())
     with pytest.raises(IndexError):
-        codec.locate_records(payload, 1, 0, 0, array("q", [0]))
+        codec.locate_records(payload, 1, 0, 0, 0, array("q", [0]))

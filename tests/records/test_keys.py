@@ -37,7 +37,7 @@ def located(messages: list[Row]) -> tuple[bytes, "array[int]"]:
     for number, (key, value) in enumerate(messages):
         writer.append(key, value, timestamp=1_000 + number)
     places = array("q", [0]) * (FIELDS * len(messages))
-    codec.locate_records(writer.out, len(messages), len(messages) - 1, 1_000, places)
+    codec.locate_records(writer.out, len(messages), 10, len(messages) - 1, 1_000, places)
     return bytes(writer.out), places
 
 
@@ -76,7 +76,7 @@ def test_what_stays_is_the_last_record_of_each_key(
     for twin in KEYS_TWINS:
         payload, places = located(messages)
         noted = twin.KeyMap(slots, SECRET)
-        looked_at = noted.note(payload, places, len(messages), 10, since)
+        looked_at = noted.note(payload, places, len(messages), since)
         last: dict[bytes, int] = {}
         for number, (key, _) in enumerate(messages[:looked_at]):
             if key is not None and 10 + number >= since:
@@ -86,9 +86,7 @@ def test_what_stays_is_the_last_record_of_each_key(
             key = messages[looked_at][0]
             assert noted.count == noted.limit
             assert key not in last
-        kept, tombstones, newest = noted.sift(
-            payload, places, len(messages), 10, upto, drop_tombstones
-        )
+        kept, tombstones, newest = noted.sift(payload, places, len(messages), upto, drop_tombstones)
 
         expected = [
             number
@@ -100,7 +98,7 @@ def test_what_stays_is_the_last_record_of_each_key(
                 and not (drop_tombstones and value is None)
             )
         ]
-        assert [places[FIELDS * n + 4] for n in range(kept)] == expected
+        assert [places[FIELDS * n + 4] - 10 for n in range(kept)] == expected
         assert tombstones == sum(messages[number][1] is None for number in expected)
         assert newest == (expected[-1] if expected else 0)
 
@@ -111,8 +109,8 @@ def test_a_full_map_says_so_at_the_record(keys: ModuleType) -> None:
     noted = keys.KeyMap(8, SECRET)
 
     assert noted.limit == 6
-    assert noted.note(payload, places, 10, 0, 0) == 6
-    assert noted.note(payload, places, 6, 100, 0) == 6
+    assert noted.note(payload, places, 10, 0) == 6
+    assert noted.note(payload, places, 6, 0) == 6
 
 
 def test_many_keys_are_told_apart(keys: ModuleType) -> None:
@@ -121,9 +119,9 @@ def test_many_keys_are_told_apart(keys: ModuleType) -> None:
     payload, places = located(messages)
     noted = keys.KeyMap(count * 4 // 3 + 8, SECRET)
 
-    assert noted.note(payload, places, count, 0, 0) == count
+    assert noted.note(payload, places, count, 0) == count
     assert noted.count == count
-    assert noted.sift(payload, places, count, 0, count, False)[0] == count
+    assert noted.sift(payload, places, count, 10 + count, False)[0] == count
 
 
 @pytest.mark.parametrize("field", [6, 7])
@@ -133,17 +131,22 @@ def test_places_of_another_payload_are_refused(keys: ModuleType, field: int) -> 
     noted = keys.KeyMap(8, SECRET)
 
     with pytest.raises(IndexError):
-        noted.note(payload, places, 1, 0, 0)
+        noted.note(payload, places, 1, 0)
     with pytest.raises(IndexError):
-        noted.sift(payload, places, 1, 0, 9, False)
+        noted.sift(payload, places, 1, 9, False)
     with pytest.raises(IndexError):
-        noted.note(payload, places, 2, 0, 0)
+        noted.note(payload, places, 2, 0)
+    for row in ([0, 80, 11, 0, 1, -1, 0], [0, 80, 11, 0, 2, -1, 0], [0, 80, 11, 5, 1, -1, 0]):
+        with pytest.raises(IndexError):
+            noted.judge(payload, places, array("q", row), 1, 99, -1, {})
+    with pytest.raises(IndexError):
+        noted.judge(payload, places, array("q", [0] * 7), 2, 99, -1, {})
 
 
 def test_the_pure_codec_locates_alike() -> None:
     messages: list[Row] = [(b"key", b"value"), (None, None), (b"", b""), (b"k" * 200, None)]
     payload, places = located(messages)
     again = array("q", [0]) * len(places)
-    PURE.locate_records(payload, 4, 3, 1_000, again)
+    PURE.locate_records(payload, 4, 10, 3, 1_000, again)
 
     assert again == places

@@ -19,7 +19,7 @@ from waystation.records.header import (
     stamp_append_time,
 )
 from waystation.records.keys import KeyMap
-from waystation.records.sieve import Places, Sieve, Terms
+from waystation.records.sieve import KeyNotes, Sieve, Terms
 
 NOW = Millis(1_700_000_000_000)
 DAY_MS = 86_400_000
@@ -40,12 +40,16 @@ def batch_of(*rows: Row, codec: Codec = Codec.NONE, times: tuple[int, ...] = ())
 
 
 def map_of(*batches: bytes) -> KeyMap:
-    keys, places = KeyMap(100, bytes(16)), Places()
+    keys = KeyMap(100, bytes(16))
+    notes = KeyNotes(keys, Offset(0))
     for batch in batches:
-        header = check(batch)
-        count = places.find(batch, header)
-        keys.note(places.payload, places.numbers, count, header.base_offset, 0)
+        assert notes.take(memoryview(batch)) == len(batch)
+    assert notes.full_at is None
     return keys
+
+
+def no_one(*_: object) -> None:
+    raise AssertionError("kept")
 
 
 def sift(
@@ -58,7 +62,7 @@ def sift(
     last_of: dict[ProducerId, Offset] | None = None,
 ) -> bytes | None:
     terms = Terms(Offset(upto), Millis(now), DAY_MS, last_of or {})
-    sieve = Sieve(map_of(batch) if keys is None else keys, terms)
+    sieve = Sieve(map_of(batch) if keys is None else keys, terms, no_one)
     left = sieve.sift(batch, peek(batch), must_stay=must_stay)
     if left is not None:
         check(left)
@@ -93,7 +97,7 @@ def test_the_last_record_of_each_key_stays_as_it_was(codec: Codec) -> None:
 def test_a_batch_of_which_nothing_goes_is_itself() -> None:
     batch = batch_of((b"a", b"1"), (b"b", b"2"))
     view = memoryview(batch)
-    sieve = Sieve(map_of(batch), Terms(END, NOW, DAY_MS, {}))
+    sieve = Sieve(map_of(batch), Terms(END, NOW, DAY_MS, {}), no_one)
 
     assert sieve.sift(view, peek(view), must_stay=False) is view
 
@@ -207,7 +211,7 @@ def test_a_tombstone_of_no_time_that_can_be_told_stays_undated(ancient: int) -> 
 
 def test_a_retention_without_end_is_a_horizon_at_the_end_of_time() -> None:
     batch = batch_of((b"a", None))
-    sieve = Sieve(map_of(batch), Terms(END, NOW, (1 << 63) - 1, {}))
+    sieve = Sieve(map_of(batch), Terms(END, NOW, (1 << 63) - 1, {}), no_one)
 
     left = sieve.sift(batch, peek(batch), must_stay=False)
 
@@ -233,7 +237,9 @@ def test_records_that_contradict_their_header_are_refused() -> None:
     lying = assemble(peek(batch)._replace(records_count=1 << 30), batch[61:])
 
     with pytest.raises(CorruptBatchError):
-        Places().find(lying, peek(lying))
+        map_of(lying)
+    with pytest.raises(CorruptBatchError):
+        sift(lying, keys=map_of())
 
 
 rows = st.lists(
@@ -252,3 +258,104 @@ def test_sifting_again_changes_nothing(
     once = sift(batch, keys=keys, upto=BASE + upto)
 
     assert once is None or sift(once, keys=keys, upto=BASE + upto) == once
+
+
+# --- windows --------------------------------------------------------------------------------
+
+kinds = st.sampled_from(
+    ["plain", "plain", "plain", "lz4", "marker", "empty", "dated", "append time"]
+)
+stretches = st.lists(st.tuples(kinds, rows, st.sampled_from([-1, 7, 8])), min_size=1, max_size=12)
+
+
+def stretch_of(parts: list[tuple[str, list[tuple[bytes, bytes | None]], int]]) -> list[bytes]:
+    """Batches one behind the other, of all kinds that a log may hold."""
+    batches, offset = [], 0
+    for kind, rows, producer in parts:
+        builder = BatchBuilder(
+            Codec.LZ4 if kind == "lz4" else Codec.NONE, ProducerId(producer), ProducerEpoch(0), 0
+        )
+        for key, value in rows:
+            builder.append(key, value, timestamp=NOW - len(rows))
+        batch = bytearray(builder.build())
+        header = peek(batch)
+        if kind == "marker":
+            batch = bytearray(assemble(header._replace(attributes=0x30), batch[61:]))
+        elif kind == "empty":
+            batch = bytearray(assemble(header._replace(records_count=0), b""))
+        elif kind == "dated":
+            dated = header._replace(attributes=DELETE_HORIZON, base_timestamp=Millis(NOW - 5))
+            batch = bytearray(assemble(dated, batch[61:]))
+        elif kind == "append time":
+            stamp_append_time(batch, 0, NOW)
+        stamp(batch, 0, Offset(offset), LeaderEpoch(0))
+        offset += len(rows)
+        batches.append(bytes(batch))
+    return batches
+
+
+@given(stretches, st.integers(0, 150), st.integers(0, 200), st.booleans(), st.integers(0, 100))
+def test_many_batches_are_sifted_as_each_by_itself(
+    parts: list[tuple[str, list[tuple[bytes, bytes | None]], int]],
+    upto: int,
+    missing: int,
+    ends: bool,
+    known: int,
+) -> None:
+    batches = stretch_of(parts)
+    last_of = {ProducerId(7): Offset(known), ProducerId(8): Offset(-1)}
+    terms = Terms(Offset(upto), NOW, DAY_MS, last_of)
+    keys = map_of(*batches)
+    alone, expected = Sieve(keys, terms, no_one), []
+    whole = b"".join(batches)
+    window = whole[: len(whole) - missing]
+    inside = [
+        one for n, one in enumerate(batches) if len(b"".join(batches[: n + 1])) <= len(window)
+    ]
+    for number, batch in enumerate(inside):
+        must_stay = ends and number == len(inside) - 1
+        left = alone.sift(batch, peek(batch), must_stay=must_stay)
+        if left is not None:
+            newest = peek(left).newest_timestamp
+            expected.append((bytes(left), batch, peek(batch).last_offset, newest))
+    found: list[tuple[bytes, bytes, int, int]] = []
+    sieve = Sieve(
+        keys, terms, lambda left, batch, *rest: found.append((bytes(left), bytes(batch), *rest))
+    )
+    used = len(b"".join(inside))
+
+    assert sieve.take(memoryview(window), used if ends else -1) == used
+    assert found == expected
+    assert sieve.changed is ([left for left, *_ in found] != inside)
+    assert sieve.horizon == alone.horizon
+
+
+@given(stretches, st.integers(4, 12))
+def test_many_batches_are_noted_as_each_by_itself(
+    parts: list[tuple[str, list[tuple[bytes, bytes | None]], int]], slots: int
+) -> None:
+    batches = stretch_of(parts)
+    together = KeyNotes(KeyMap(slots, bytes(16)), Offset(3))
+    together.take(memoryview(b"".join(batches)))
+    by_itself = KeyNotes(KeyMap(slots, bytes(16)), Offset(3))
+    for batch in batches:
+        by_itself.take(memoryview(batch))
+
+    assert together.full_at == by_itself.full_at
+    assert together._keys.count == by_itself._keys.count
+
+
+@pytest.mark.parametrize("at", [12, 30, 100, -3])
+def test_nothing_that_does_not_match_its_checksum_is_believed(at: int) -> None:
+    batches = [batch_of((b"a", b"1" * 50), (b"b", b"2")), batch_of((b"c", b"3"))]
+    damaged = bytearray(b"".join(batches))
+    damaged[at] ^= 1
+    keys = map_of()
+
+    if at == 12:  # the leader epoch is outside the checksum
+        assert KeyNotes(keys, Offset(0)).take(memoryview(damaged)) == len(damaged)
+        return
+    with pytest.raises(CorruptBatchError):
+        KeyNotes(keys, Offset(0)).take(memoryview(damaged))
+    with pytest.raises(CorruptBatchError):
+        Sieve(keys, Terms(END, NOW, DAY_MS, {}), lambda *_: None).take(memoryview(damaged), -1)

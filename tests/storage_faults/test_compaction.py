@@ -8,12 +8,14 @@ import pytest
 from tests.storage_faults.compacted import CompactedTrial
 from tests.support.soak import count
 from waystation.model.offsets import Millis, Offset
-from waystation.records.sieve import Sieve
+from waystation.records.header import Buffer
+from waystation.records.sieve import KeyNotes, Sieve
 from waystation.storage import cleanable, recovery, swapping
 from waystation.storage.cleanable import next_group
-from waystation.storage.compaction import Compaction, Source, Work
+from waystation.storage.compaction import Compaction, Work
 from waystation.storage.log import Log
 from waystation.storage.reader import Reader
+from waystation.storage.rewriting import Writing
 from waystation.storage.segment import Segment
 from waystation.storage.swapping import Swap
 from waystation.testing.disk import SimulatedDisk, VolatileDisk
@@ -72,7 +74,7 @@ def run(seed: int) -> CompactedTrial:
 
 
 def commits_to_what_is_not_synced(patch: Patch) -> None:
-    patch.setattr(Compaction, "_sync", lambda _, fresh: fresh.finish())
+    patch.setattr(Writing, "_sync", lambda _, fresh: fresh.finish())
 
 
 def exchanges_names_without_syncing_them(patch: Patch) -> None:
@@ -123,14 +125,13 @@ def forgets_the_last_sequence_of_a_producer(patch: Patch) -> None:
 
 
 def takes_a_full_map_for_a_whole_one(patch: Patch) -> None:
-    honest = Compaction._note
+    honest = KeyNotes._note
 
-    def note(self: Compaction, source: Source) -> None:
-        end = self.end
-        honest(self, source)
-        self.end, self._full = end, False
+    def note(self: KeyNotes, payload: Buffer, records: int) -> None:
+        honest(self, payload, records)
+        self.full_at = None
 
-    patch.setattr(Compaction, "_note", note)
+    patch.setattr(KeyNotes, "_note", note)
 
 
 def lets_readers_look_where_the_old_segment_was(patch: Patch) -> None:

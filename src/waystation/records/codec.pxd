@@ -5,12 +5,19 @@
 #
 # Bounds checks are off because single bytes are read only in `_varlong` and `_varint`, which
 # compare the index with 0 and `stop` just before, and cut only where `_length` found them
-# all there; `stop` never passes the end of the view for the same reason.
+# all there; `stop` never passes the end of the view for the same reason.  `_number` is asked
+# only for fields of a header that lies within the view.
 
 cimport cython
 
 cdef Py_ssize_t _LEAST_RECORD_BYTES
 cdef Py_ssize_t _PLACE_FIELDS
+cdef Py_ssize_t _BATCH_FIELDS
+cdef Py_ssize_t _FRAME_BYTES
+cdef Py_ssize_t _HEADER_BYTES
+cdef long long _MAGIC
+cdef long long _LOG_APPEND_TIME
+cdef long long _UINT32
 cdef Py_ssize_t _LEAST_HEADER_BYTES
 cdef Py_ssize_t _MOST_VARINT_BYTES
 cdef long long _INT32_MIN
@@ -28,17 +35,40 @@ cpdef Py_ssize_t check_records(
     long long base_timestamp,
 ) except -1
 
+@cython.locals(end=cython.Py_ssize_t, found=cython.Py_ssize_t)
+cpdef locate_records(
+    const unsigned char[::1] payload, Py_ssize_t count, long long base_offset,
+    long long last_offset_delta, long long base_timestamp, long long[::1] places,
+)
+
 @cython.locals(
-    end=cython.Py_ssize_t, at=cython.Py_ssize_t, to=cython.Py_ssize_t, index=cython.Py_ssize_t,
-    start=cython.Py_ssize_t, stop=cython.Py_ssize_t, body=cython.Py_ssize_t,
-    rest=cython.Py_ssize_t, key_at=cython.Py_ssize_t,
+    index=cython.Py_ssize_t, start=cython.Py_ssize_t, stop=cython.Py_ssize_t,
+    body=cython.Py_ssize_t, rest=cython.Py_ssize_t, key_at=cython.Py_ssize_t,
     length=cython.longlong, key_bytes=cython.longlong, value_bytes=cython.longlong,
     previous=cython.longlong, timestamp_delta=cython.longlong, offset_delta=cython.longlong,
 )
-cpdef locate_records(
-    const unsigned char[::1] payload, Py_ssize_t count, long long last_offset_delta,
-    long long base_timestamp, long long[::1] places,
+cdef Py_ssize_t _locate(
+    const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t end, Py_ssize_t count,
+    long long base_offset, long long last_offset_delta, long long base_timestamp,
+    long long[::1] places, Py_ssize_t to,
+) noexcept
+
+cpdef Py_ssize_t locate_batches(
+    window, Py_ssize_t at, long long[::1] places, long long[::1] batches,
+) except -1
+
+@cython.locals(
+    found=cython.Py_ssize_t, to=cython.Py_ssize_t, rooms=cython.Py_ssize_t, row=cython.Py_ssize_t,
+    stop=cython.longlong, count=cython.longlong, base_offset=cython.longlong,
+    last_offset_delta=cython.longlong,
 )
+cdef Py_ssize_t _locate_batches(
+    whole, const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t end, long long[::1] places,
+    long long[::1] batches,
+) except -1
+
+@cython.locals(value=cython.longlong, place=cython.Py_ssize_t)
+cdef inline long long _number(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t size) noexcept
 
 @cython.locals(raw=bytes)
 cpdef bint copy_records(

@@ -18,16 +18,20 @@ which every other helper passes on, so that a record is judged once, where it en
 from array import array
 from collections.abc import Sequence
 
+from crc32c import crc32c
+
 from waystation.model.errors import CorruptBatchError, InvalidTimestampError
 from waystation.records.record import Buffer, Headers, Row
 
 __all__ = [
+    "BATCH_FIELDS",
     "COMPILED",
     "PLACE_FIELDS",
     "RecordWriter",
     "check_records",
     "copy_records",
     "decode_records",
+    "locate_batches",
     "locate_records",
     "record_sizes",
 ]
@@ -36,13 +40,23 @@ COMPILED = not __file__.endswith(".py")
 """False where no compiler was at hand: then work per record costs ten to a hundred times more."""
 
 PLACE_FIELDS = 9
-"""What ``locate_records`` says of each record, in this order: where it starts and stops, where it
-goes on behind its length and behind its timestamp, its offset and its timestamp relative to the
+"""What is noted of each record that is located, in this order: where it starts and stops, where
+it goes on behind its length and behind its timestamp, its offset, its timestamp relative to the
 batch's, where its key begins, and the lengths of key and value, -1 for null."""
+
+BATCH_FIELDS = 7
+"""What is noted of each batch that is located: position, size, the offset behind it, the number
+of its first record, how many it has, its producer, its greatest timestamp."""
 
 # A length, attributes, timestamp, offset, null key, null value and no headers: a byte each.
 _LEAST_RECORD_BYTES = 7
 _PLACE_FIELDS = PLACE_FIELDS
+_BATCH_FIELDS = BATCH_FIELDS
+_FRAME_BYTES = 12
+_HEADER_BYTES = 61
+_MAGIC = 2
+_LOG_APPEND_TIME = 0x08
+_UINT32 = (1 << 32) - 1
 _LEAST_HEADER_BYTES = 2
 _MOST_VARINT_BYTES = 5
 _INT32_MIN = -(1 << 31)
@@ -91,6 +105,7 @@ def check_records(payload: Buffer, count: int, last_offset_delta: int, base_time
 def locate_records(
     payload: Buffer,
     count: int,
+    base_offset: int,
     last_offset_delta: int,
     base_timestamp: int,
     places: "array[int]",
@@ -99,43 +114,138 @@ def locate_records(
 
     ``places`` has room for ``PLACE_FIELDS`` numbers a record, and is the caller's to use again.
 
-    HOT: twice per batch that is compacted (benchmarks/storage/compaction.py).
+    HOT: once per batch that is compressed and compacted (benchmarks/storage/compaction.py).
     """
     end = len(payload)
-    at = 0
-    to = 0
-    previous = -1
     _check_count(count, end)
     if count * _PLACE_FIELDS > len(places):
         raise IndexError(f"no room for the places of {count} records")
+    found = _locate(
+        payload, 0, end, count, base_offset, last_offset_delta, base_timestamp, places, 0
+    )
+    if found < 0:
+        raise _left_over(count, -found)
+    if found < count:
+        raise _malformed(found)
+
+
+def _locate(
+    view: Buffer,
+    at: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    places: "array[int]",
+    to: int,
+) -> int:
+    """Go through the records in ``[at, end)``: ``count`` if all is well.
+
+    Otherwise the number of the first that is malformed; or, below zero, how many bytes are left.
+    """
+    previous = -1
     for index in range(count):
         start = at
-        length, body = _length(payload, at, end)
+        length, body = _length(view, at, end)
         if length < _LEAST_RECORD_BYTES - 1:
-            raise _malformed(index)
+            return index
         stop = body + length
-        timestamp_delta, rest = _varlong(payload, body + 1, stop)
-        offset_delta, at = _varint(payload, rest, stop)
+        timestamp_delta, rest = _varlong(view, body + 1, stop)
+        offset_delta, at = _varint(view, rest, stop)
         if not previous < offset_delta <= last_offset_delta:
-            raise _malformed(index)
+            return index
         previous = offset_delta
-        key_bytes, key_at = _length(payload, at, stop)
-        value_bytes, at = _length(payload, key_at + key_bytes if key_bytes > 0 else key_at, stop)
-        at = _skip_headers(payload, at + value_bytes if value_bytes > 0 else at, stop)
+        key_bytes, key_at = _length(view, at, stop)
+        value_bytes, at = _length(view, key_at + key_bytes if key_bytes > 0 else key_at, stop)
+        at = _skip_headers(view, at + value_bytes if value_bytes > 0 else at, stop)
         if at != stop or not _fits(base_timestamp, timestamp_delta):
-            raise _malformed(index)
+            return index
         places[to] = start
         places[to + 1] = stop
         places[to + 2] = body
         places[to + 3] = rest
-        places[to + 4] = offset_delta
+        places[to + 4] = base_offset + offset_delta
         places[to + 5] = timestamp_delta
         places[to + 6] = key_at
         places[to + 7] = key_bytes
         places[to + 8] = value_bytes
         to += _PLACE_FIELDS
-    if at != end:
-        raise _left_over(count, end - at)
+    return at - end if at != end else count
+
+
+def locate_batches(window: Buffer, at: int, places: "array[int]", batches: "array[int]") -> int:
+    """Note where plain batches lie from ``at`` on, and all their records; how many batches.
+
+    Plain is a batch of data that is neither compressed nor part of a transaction nor dated by
+    compaction, has records, lies whole in ``window`` and matches its checksum.  Stops before
+    the first that is not, and where there is no more room: whoever looks at that one by
+    itself finds out what it is.
+
+    HOT: a few times per megabyte that is compacted.  Small batches cost 0.4 µs this way, ten
+    times less than one by one (benchmarks/storage/compaction.py).
+    """
+    return _locate_batches(memoryview(window), window, at, len(window), places, batches)
+
+
+def _locate_batches(
+    whole: memoryview, view: Buffer, at: int, end: int, places: "array[int]", batches: "array[int]"
+) -> int:
+    """As ``locate_batches``; ``whole`` and ``view`` are the same bytes, to cut and to read."""
+    found = 0
+    to = 0
+    rooms = len(batches) // _BATCH_FIELDS
+    while found < rooms and 0 <= at <= end - _HEADER_BYTES:
+        stop = at + _FRAME_BYTES + _number(view, at + 8, 4)
+        count = _number(view, at + 57, 4)
+        base_offset = _number(view, at, 8)
+        last_offset_delta = _number(view, at + 23, 4)
+        if (
+            not at + _HEADER_BYTES < stop <= end
+            or view[at + 16] != _MAGIC
+            or _number(view, at + 21, 2) & ~_LOG_APPEND_TIME
+            or not 1 <= count <= (stop - at - _HEADER_BYTES) // _LEAST_RECORD_BYTES
+            or to + count * _PLACE_FIELDS > len(places)
+            or base_offset < 0
+            or last_offset_delta < 0
+            or not _fits(base_offset, last_offset_delta + 1)
+            or crc32c(whole[at + 21 : stop]) != _number(view, at + 17, 4) & _UINT32
+            or _locate(
+                view,
+                at + _HEADER_BYTES,
+                stop,
+                count,
+                base_offset,
+                last_offset_delta,
+                _number(view, at + 27, 8),
+                places,
+                to,
+            )
+            != count
+        ):
+            return found
+        row = found * _BATCH_FIELDS
+        batches[row] = at
+        batches[row + 1] = stop - at
+        batches[row + 2] = base_offset + last_offset_delta + 1
+        batches[row + 3] = to // _PLACE_FIELDS
+        batches[row + 4] = count
+        batches[row + 5] = _number(view, at + 43, 8)
+        batches[row + 6] = _number(view, at + 35, 8)
+        to += count * _PLACE_FIELDS
+        found += 1
+        at = stop
+    return found
+
+
+def _number(view: Buffer, at: int, size: int) -> int:
+    """A signed number of ``size`` bytes, the most significant first."""
+    value = view[at]
+    if value >= 0x80:
+        value -= 0x100
+    for place in range(1, size):
+        value = value * 0x100 + view[at + place]
+    return value
 
 
 def copy_records(

@@ -1,11 +1,12 @@
 # C types for keys.py, as codec.pxd has them for codec.py.
 #
-# Bounds checks are off: `_check_places` compares every key with the payload before one is read,
+# Bounds checks are off: `_check_range` compares every key with the payload before one is read,
 # a slot is found modulo their number, and the counts were compared with the lengths of arrays.
 
 cimport cython
 
 cdef Py_ssize_t _FIELDS
+cdef Py_ssize_t _BATCH_FIELDS
 cdef Py_ssize_t _OFFSET
 cdef Py_ssize_t _TIMESTAMP
 cdef Py_ssize_t _KEY_AT
@@ -20,6 +21,7 @@ cdef unsigned long long _D
 cdef class KeyMap:
     cdef unsigned long long _slots
     cdef unsigned long long[::1] _table
+    cdef unsigned long long[::1] _hashes
     cdef unsigned long long _first_secret
     cdef unsigned long long _second_secret
     cdef public Py_ssize_t count
@@ -27,30 +29,51 @@ cdef class KeyMap:
 
     @cython.locals(
         at=cython.Py_ssize_t, index=cython.Py_ssize_t, slot=cython.Py_ssize_t,
-        offset=cython.longlong, length=cython.longlong, low=cython.ulonglong, high=cython.ulonglong,
+        offset=cython.longlong, low=cython.ulonglong, high=cython.ulonglong,
     )
     cpdef Py_ssize_t note(
         self, const unsigned char[::1] payload, long long[::1] places, Py_ssize_t count,
-        long long base_offset, long long since,
+        long long since,
     ) except -1
 
     @cython.locals(
-        at=cython.Py_ssize_t, to=cython.Py_ssize_t, field=cython.Py_ssize_t, _=cython.Py_ssize_t,
+        at=cython.Py_ssize_t, to=cython.Py_ssize_t, field=cython.Py_ssize_t,
+        index=cython.Py_ssize_t, slot=cython.Py_ssize_t, offset=cython.longlong,
         kept=cython.Py_ssize_t, tombstones=cython.Py_ssize_t, newest=cython.longlong,
-        offset=cython.longlong, length=cython.longlong, stays=cython.bint, goes=cython.bint,
-        low=cython.ulonglong, high=cython.ulonglong,
+        stays=cython.bint, is_tombstone=cython.bint,
     )
     cpdef tuple sift(
         self, const unsigned char[::1] payload, long long[::1] places, Py_ssize_t count,
-        long long base_offset, long long upto, bint drop_tombstones,
+        long long upto, bint drop_tombstones,
     )
+
+    @cython.locals(
+        number=cython.Py_ssize_t, row=cython.Py_ssize_t, at=cython.Py_ssize_t,
+        stop=cython.Py_ssize_t, to=cython.Py_ssize_t, field=cython.Py_ssize_t,
+        kept=cython.bint, gone=cython.bint,
+    )
+    cpdef Py_ssize_t judge(
+        self, const unsigned char[::1] window, long long[::1] places, long long[::1] batches,
+        Py_ssize_t count, long long upto, long long end, dict last_of,
+    ) except -1
+
+    @cython.locals(low=cython.ulonglong, high=cython.ulonglong)
+    cdef inline bint _is_last(
+        self, const unsigned char[::1] payload, long long[::1] places, Py_ssize_t at,
+    ) noexcept
+
+    @cython.locals(
+        at=cython.Py_ssize_t, index=cython.Py_ssize_t, low=cython.ulonglong, high=cython.ulonglong,
+    )
+    cdef int _hash_all(
+        self, const unsigned char[::1] payload, long long[::1] places, Py_ssize_t count,
+    ) except -1
 
     @cython.locals(slot=cython.ulonglong, end=cython.ulonglong)
     cdef Py_ssize_t _find(self, unsigned long long low, unsigned long long high) noexcept
 
-@cython.locals(at=cython.Py_ssize_t, _=cython.Py_ssize_t)
-cdef int _check_places(
-    long long[::1] places, Py_ssize_t count, Py_ssize_t payload_bytes,
+cdef int _check_range(
+    long long[::1] places, Py_ssize_t at, Py_ssize_t stop, Py_ssize_t payload_bytes,
 ) except -1
 
 @cython.locals(

@@ -15,7 +15,9 @@ Records are found by ``codec.locate_records`` first; its numbers say where their
 
 from array import array
 
-from waystation.records.codec import PLACE_FIELDS
+from waystation.model.ids import ProducerId
+from waystation.model.offsets import Offset
+from waystation.records.codec import BATCH_FIELDS, PLACE_FIELDS
 from waystation.records.record import Buffer
 
 __all__ = ["SLOT_BYTES", "KeyMap", "key_hash"]
@@ -23,6 +25,7 @@ __all__ = ["SLOT_BYTES", "KeyMap", "key_hash"]
 SLOT_BYTES = 24
 
 _FIELDS = PLACE_FIELDS
+_BATCH_FIELDS = BATCH_FIELDS
 _OFFSET, _TIMESTAMP, _KEY_AT, _KEY_BYTES, _VALUE_BYTES = range(4, PLACE_FIELDS)
 _WORD = (1 << 64) - 1
 # SipHash's own; by name, for a literal of this size would be a Python object in C too.
@@ -33,36 +36,41 @@ _C, _D = 0x6C7967656E657261, 0x7465646279746573
 class KeyMap:
     """Open addressing in one array; at most three quarters of the slots are used."""
 
-    __slots__ = ("_first_secret", "_second_secret", "_slots", "_table", "count", "limit")
+    __slots__ = (
+        "_first_secret",
+        "_hashes",
+        "_second_secret",
+        "_slots",
+        "_table",
+        "count",
+        "limit",
+    )
 
     def __init__(self, slots: int, secret: bytes) -> None:
         """Room for three quarters of ``slots`` keys; ``secret`` are 16 bytes nobody foresees."""
         assert len(secret) == 16, f"a secret of {len(secret)} bytes"
         self._slots = max(slots, 4)
         self._table = array("Q", [0]) * (3 * self._slots)
+        self._hashes = array("Q")
         self._first_secret = int.from_bytes(secret[:8], "little")
         self._second_secret = int.from_bytes(secret[8:], "little")
         self.count = 0
         self.limit = self._slots // 4 * 3
 
-    def note(
-        self, payload: Buffer, places: "array[int]", count: int, base_offset: int, since: int
-    ) -> int:
+    def note(self, payload: Buffer, places: "array[int]", count: int, since: int) -> int:
         """Note the keys of ``count`` records that are at or past ``since``.
 
         Returns how many records could be looked at: fewer than ``count`` if the map is full.
 
-        HOT: once per batch that was not compacted yet, 30 ns per record compiled.
+        HOT: for every record that was not compacted yet: 0.1 µs compiled.
         """
         at = 0
-        _check_places(places, count, len(payload))
+        self._hash_all(payload, places, count)
         for index in range(count):
-            offset = base_offset + places[at + _OFFSET]
-            length = places[at + _KEY_BYTES]
-            if length >= 0 and offset >= since:
-                low, high = _hash(
-                    self._first_secret, self._second_secret, payload, places[at + _KEY_AT], length
-                )
+            offset = places[at + _OFFSET]
+            if places[at + _KEY_BYTES] >= 0 and offset >= since:
+                low = self._hashes[2 * index]
+                high = self._hashes[2 * index + 1]
                 slot = self._find(low, high)
                 if self._table[slot + 2] == 0:
                     if self.count >= self.limit:
@@ -80,7 +88,6 @@ class KeyMap:
         payload: Buffer,
         places: "array[int]",
         count: int,
-        base_offset: int,
         upto: int,
         drop_tombstones: bool,
     ) -> tuple[int, int, int]:
@@ -91,32 +98,30 @@ class KeyMap:
         a record without a key never.  Returns how many stay, how many of them are tombstones,
         and the greatest of their relative timestamps.
 
-        HOT: once per batch that is compacted, 30 ns per record compiled.
+        HOT: for every record of a batch of which some stay and some go.
         """
         at = 0
         to = 0
         kept = 0
         tombstones = 0
         newest = 0
-        _check_places(places, count, len(payload))
-        for _ in range(count):
-            offset = base_offset + places[at + _OFFSET]
-            length = places[at + _KEY_BYTES]
+        self._hash_all(payload, places, count)
+        for index in range(count):
+            offset = places[at + _OFFSET]
+            is_tombstone = places[at + _VALUE_BYTES] < 0
             stays = offset >= upto
             if (
                 not stays
-                and length >= 0
-                and (places[at + _VALUE_BYTES] >= 0 or not drop_tombstones)
+                and places[at + _KEY_BYTES] >= 0
+                and not (drop_tombstones and is_tombstone)
             ):
-                low, high = _hash(
-                    self._first_secret, self._second_secret, payload, places[at + _KEY_AT], length
-                )
+                slot = self._find(self._hashes[2 * index], self._hashes[2 * index + 1])
                 # An empty slot holds 0: nobody noted the key, so no later record has it.
-                stays = self._table[self._find(low, high) + 2] <= offset + 1
+                stays = self._table[slot + 2] <= offset + 1
             if stays:
                 if kept == 0 or places[at + _TIMESTAMP] > newest:
                     newest = places[at + _TIMESTAMP]
-                if places[at + _VALUE_BYTES] < 0:
+                if is_tombstone:
                     tombstones += 1
                 kept += 1
                 if to != at:
@@ -125,6 +130,94 @@ class KeyMap:
                 to += _FIELDS
             at += _FIELDS
         return kept, tombstones, newest
+
+    def judge(
+        self,
+        window: Buffer,
+        places: "array[int]",
+        batches: "array[int]",
+        count: int,
+        upto: int,
+        end: int,
+        last_of: "dict[ProducerId, Offset]",
+    ) -> int:
+        """Move the batches that must be looked at to the front, in their order; how many.
+
+        Those that lose every record, and need not stay, are not among them: one must stay if
+        it ends at ``end``, or ``last_of`` its producer is this one or unknown (-1).  In place
+        of the number of its first record each then has 1 if it stays as it is, else 0.
+
+        HOT: for every record that is compacted and not compressed, as ``note``.
+        """
+        to = 0
+        if not 0 <= count * _BATCH_FIELDS <= len(batches):
+            raise IndexError(f"no rows of {count} batches")
+        for number in range(count):
+            row = number * _BATCH_FIELDS
+            at = batches[row + 3] * _FIELDS
+            stop = at + batches[row + 4] * _FIELDS
+            _check_range(places, at, stop, len(window))
+            kept = False
+            gone = False
+            # A tombstone that stays is as good as a change: the batch may have to be dated.
+            while at < stop and not (kept and gone):
+                if places[at + _OFFSET] >= upto or self._is_last(window, places, at):
+                    kept = True
+                    gone = gone or places[at + _VALUE_BYTES] < 0
+                else:
+                    gone = True
+                at += _FIELDS
+            known = None
+            if not kept and batches[row + 5] >= 0:
+                # Not by the name of its type, which would be called in C too.
+                known = last_of.get(batches[row + 5])  # type: ignore[call-overload]
+            if (
+                not kept
+                and batches[row] + batches[row + 1] != end
+                and (known is None or (known >= 0 and known != batches[row + 2] - 1))
+            ):
+                continue
+            for field in range(_BATCH_FIELDS):
+                batches[to + field] = batches[row + field]
+            batches[to + 3] = 0 if gone else 1
+            to += _BATCH_FIELDS
+        return to // _BATCH_FIELDS
+
+    def _is_last(self, payload: Buffer, places: "array[int]", at: int) -> bool:
+        """Whether no later record has the key of this one; false for one without a key."""
+        if places[at + _KEY_BYTES] < 0:
+            return False
+        low, high = _hash(
+            self._first_secret,
+            self._second_secret,
+            payload,
+            places[at + _KEY_AT],
+            places[at + _KEY_BYTES],
+        )
+        return self._table[self._find(low, high) + 2] <= places[at + _OFFSET] + 1
+
+    def _hash_all(self, payload: Buffer, places: "array[int]", count: int) -> None:
+        """All hashes before the first look at the table.
+
+        Its slots are rarely in a cache, and only looks that follow each other closely are
+        waited for together: with a million keys that is twice as fast.
+        """
+        at = 0
+        _check_range(places, 0, count * _FIELDS, len(payload))
+        if len(self._hashes) < 2 * count:
+            self._hashes = array("Q", [0]) * (2 * count)
+        for index in range(count):
+            if places[at + _KEY_BYTES] >= 0:
+                low, high = _hash(
+                    self._first_secret,
+                    self._second_secret,
+                    payload,
+                    places[at + _KEY_AT],
+                    places[at + _KEY_BYTES],
+                )
+                self._hashes[2 * index] = low
+                self._hashes[2 * index + 1] = high
+            at += _FIELDS
 
     def _find(self, low: int, high: int) -> int:
         """The slot of a hash, or the free one where it belongs; there is always a free one."""
@@ -151,12 +244,11 @@ def key_hash(secret: bytes, key: bytes) -> bytes:
     return int(low).to_bytes(8, "little") + int(high).to_bytes(8, "little")
 
 
-def _check_places(places: "array[int]", count: int, payload_bytes: int) -> None:
-    """Places that ``locate_records`` did not make of this payload would be read outside it."""
-    at = 0
-    if not 0 <= count * _FIELDS <= len(places):
-        raise IndexError(f"no places of {count} records")
-    for _ in range(count):
+def _check_range(places: "array[int]", at: int, stop: int, payload_bytes: int) -> None:
+    """Places that were not made of this payload would be read outside it."""
+    if not 0 <= at <= stop <= len(places):
+        raise IndexError(f"no places in [{at}, {stop})")
+    while at < stop:
         if places[at + _KEY_BYTES] > 0 and not (
             0 <= places[at + _KEY_AT] <= payload_bytes - places[at + _KEY_BYTES]
         ):

@@ -1,4 +1,4 @@
-"""What compaction leaves of a batch.
+"""What compaction notes of batches, and what it leaves of them.
 
 1. Of the records before the end of the map only the last of each key is left, and what is left
    is what it was: offset, timestamp, key, value, headers, in the same codec.
@@ -9,36 +9,49 @@
    on it may go is written into its batch, in Kafka's way: a bit of the attributes, and the moment
    in place of the base timestamp.
 4. Markers of transactions stay.  Which of them may go is for whoever knows transactions to say.
+5. No batch is believed, nor written anew, that does not match its checksum.
 
-Keys are counted in ``keys.py``; files are the business of storage.
+Both take windows: stretches of a segment that begin with a batch, and say how much of them they
+have dealt with.  Plain batches go through the compiled codec many at a time, the others one by
+one.  Keys are counted in ``keys.py``; files are the business of storage.
 """
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from waystation.model.ids import ProducerId
 from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.records import codec as record_codec
 from waystation.records.batch import assemble, payload_of
-from waystation.records.codec import PLACE_FIELDS
+from waystation.records.codec import BATCH_FIELDS, PLACE_FIELDS
 from waystation.records.compression import Codec, compress
 from waystation.records.header import (
     CODEC_MASK,
     DELETE_HORIZON,
+    FRAME_BYTES,
+    HEADER_BYTES,
     BatchHeader,
     TimestampType,
+    check,
+    peek,
 )
 from waystation.records.keys import KeyMap
 from waystation.records.record import Buffer
 
-__all__ = ["UNKNOWN", "Places", "Sieve", "Terms"]
+__all__ = ["UNKNOWN", "KeyNotes", "Sieve", "Terms"]
 
 UNKNOWN = Offset(-1)
 
 _LEAST_RECORD_BYTES = 7
 _OFFSET = 4
 _END_OF_TIME = (1 << 63) - 1
+# What is located at once: little enough that nobody waits long for the interpreter.
+_RECORDS = 4_096
+_BATCHES = 1_024
+
+Keep = Callable[[Buffer, Buffer, Offset, Millis], None]
+"""Takes what is left of a batch, the batch, its last offset, and its greatest timestamp."""
 
 
 class Terms(NamedTuple):
@@ -48,56 +61,150 @@ class Terms(NamedTuple):
     """The end of what the map of keys knows."""
     now: Millis
     delete_retention_ms: int
-    last_of: Mapping[ProducerId, Offset]
+    last_of: dict[ProducerId, Offset]
     """Where each producer's newest batch ends, by which a repeated batch is recognised; or
     ``UNKNOWN``, and then none of them may go."""
 
 
-class Places:
-    """Where the records of a batch lie, found in memory that is used again for the next."""
+class _Places:
+    """Where records lie, found in memory that is used again for the next."""
 
-    __slots__ = ("numbers", "payload")
+    __slots__ = ("batches", "numbers", "payload")
 
     def __init__(self) -> None:
-        self.numbers = array("q")
+        self.numbers = array("q", [0]) * (_RECORDS * PLACE_FIELDS)
+        self.batches = array("q", [0]) * (_BATCHES * BATCH_FIELDS)
         self.payload: Buffer = b""
 
+    def find_many(self, window: memoryview, at: int) -> tuple[int, int, int]:
+        """Locate plain batches: how many, where they end, how many records they have."""
+        count = record_codec.locate_batches(window, at, self.numbers, self.batches)
+        if not count:
+            return 0, at, 0
+        last = (count - 1) * BATCH_FIELDS
+        position, size_bytes, _, first, records = self.batches[last : last + 5]
+        return count, position + size_bytes, first + records
+
     def find(self, batch: Buffer, header: BatchHeader) -> int:
-        """Look into a batch whose checksum was verified; how many records it has."""
+        """Look into one batch whose checksum was verified; how many records it has."""
         count = header.records_count
         self.payload = payload = payload_of(batch, 0, header)
         wanted = min(count, len(payload) // _LEAST_RECORD_BYTES) * PLACE_FIELDS
         if wanted > len(self.numbers):
             self.numbers = array("q", [0]) * wanted
         record_codec.locate_records(
-            payload, count, header.last_offset_delta, header.base_timestamp, self.numbers
+            payload,
+            count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            self.numbers,
         )
         return count
 
-    def offset_delta(self, number: int) -> int:
-        """The offset of a record, relative to its batch's."""
-        return self.numbers[number * PLACE_FIELDS + _OFFSET]
+    def offset_of(self, number: int) -> Offset:
+        """The offset of a record."""
+        return Offset(self.numbers[number * PLACE_FIELDS + _OFFSET])
+
+
+class KeyNotes:
+    """Notes the keys of one window after the other."""
+
+    __slots__ = ("_keys", "_places", "_since", "full_at")
+
+    def __init__(self, keys: KeyMap, since: Offset) -> None:
+        """Records before ``since`` were noted, and sifted, in an earlier life of the map."""
+        self._keys = keys
+        self._since = since
+        self._places = _Places()
+        self.full_at: Offset | None = None
+        """The first record for which there was no room."""
+
+    def take(self, window: memoryview) -> int:
+        """Note the keys of the whole batches in ``window``; how many bytes they take."""
+        places, at = self._places, 0
+        while self.full_at is None:
+            count, behind, records = places.find_many(window, at)
+            if count:
+                self._note(window, records)
+                at = behind
+                continue
+            header = _whole_batch(window, at)
+            if header is None:
+                break
+            if header.next_offset > self._since and not header.is_control:
+                records = places.find(window[at : at + header.size_bytes], header)
+                self._note(places.payload, records)
+            at += header.size_bytes
+        return at
+
+    def _note(self, payload: Buffer, records: int) -> None:
+        noted = self._keys.note(payload, self._places.numbers, records, self._since)
+        if noted < records:
+            self.full_at = self._places.offset_of(noted)
 
 
 class Sieve:
-    """Takes one batch after the other."""
+    """Hands what is left of one window after the other to ``keep``."""
 
-    __slots__ = ("_keys", "_places", "_terms", "horizon")
+    __slots__ = ("_keep", "_keys", "_places", "_terms", "changed", "horizon")
 
-    def __init__(self, keys: KeyMap, terms: Terms) -> None:
+    def __init__(self, keys: KeyMap, terms: Terms, keep: Keep) -> None:
         self._keys = keys
         self._terms = terms
-        self._places = Places()
+        self._keep = keep
+        self._places = _Places()
+        self.changed = False
+        """Whether what is left differs from what was there."""
         self.horizon: Millis | None = None
         """The earliest moment at which a tombstone that stayed may go."""
 
-    def sift(self, batch: Buffer, header: BatchHeader, *, must_stay: bool) -> Buffer | None:
-        """What is left of the batch: itself if nothing changes, ``None`` if nothing is left.
+    def take(self, window: memoryview, end: int) -> int:
+        """Sift the whole batches in ``window``; how many bytes they take.
 
-        ``must_stay`` keeps at least the header, so that the end of a segment is known.
-
-        HOT: once per batch that is compacted (benchmarks/storage/compaction.py).
+        Of a batch that ends at ``end`` at least the header is kept, so that the end of a
+        segment is known.
         """
+        at = 0
+        while True:
+            count, behind, _ = self._places.find_many(window, at)
+            if count:
+                self._sift_many(window, count, end)
+                at = behind
+                continue
+            header = _whole_batch(window, at)
+            if header is None:
+                return at
+            behind = at + header.size_bytes
+            self._sift_one(window[at:behind], header, must_stay=behind == end)
+            at = behind
+
+    def _sift_many(self, window: memoryview, count: int, end: int) -> None:
+        """HOT: a few times per megabyte, and its loop once per batch that is left."""
+        terms, places = self._terms, self._places
+        left = self._keys.judge(
+            window, places.numbers, places.batches, count, terms.upto, end, terms.last_of
+        )
+        self.changed = self.changed or left < count
+        for row in range(0, left * BATCH_FIELDS, BATCH_FIELDS):
+            at, size_bytes, behind, as_it_is, _, _, newest = places.batches[
+                row : row + BATCH_FIELDS
+            ]
+            batch = window[at : at + size_bytes]
+            if as_it_is:
+                self._keep(batch, batch, Offset(behind - 1), Millis(newest))
+            else:
+                self._sift_one(batch, peek(batch), must_stay=at + size_bytes == end)
+
+    def _sift_one(self, batch: memoryview, header: BatchHeader, *, must_stay: bool) -> None:
+        left = self.sift(batch, header, must_stay=must_stay)
+        self.changed = self.changed or left is not batch
+        if left is not None:
+            newest = header if left is batch else peek(left)
+            self._keep(left, batch, header.last_offset, newest.newest_timestamp)
+
+    def sift(self, batch: Buffer, header: BatchHeader, *, must_stay: bool) -> Buffer | None:
+        """What is left of the batch: itself if nothing changes, ``None`` if nothing is left."""
         if header.is_control:
             return batch
         terms = self._terms
@@ -128,12 +235,7 @@ class Sieve:
         places = self._places
         count = places.find(batch, header)
         return self._keys.sift(
-            places.payload,
-            places.numbers,
-            count,
-            header.base_offset,
-            self._terms.upto,
-            drop_tombstones,
+            places.payload, places.numbers, count, self._terms.upto, drop_tombstones
         )
 
     def _without_records(
@@ -184,3 +286,13 @@ class Sieve:
         except OverflowError:  # the compiled twin's word for more than 64 bits
             return None
         return out if fit else None
+
+
+def _whole_batch(window: memoryview, at: int) -> BatchHeader | None:
+    """The header of the batch at ``at``, proven; ``None`` if the window ends before it does."""
+    if len(window) - at < HEADER_BYTES:
+        return None
+    header = peek(window, at)
+    if header.batch_length >= HEADER_BYTES - FRAME_BYTES and at + header.size_bytes > len(window):
+        return None
+    return check(window, at)

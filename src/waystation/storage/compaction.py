@@ -19,37 +19,18 @@ from functools import partial
 
 from waystation.model.errors import StorageError
 from waystation.model.offsets import Millis, Offset
-from waystation.records.header import peek
 from waystation.records.keys import SLOT_BYTES, KeyMap
-from waystation.records.sieve import UNKNOWN, Places, Sieve, Terms
-from waystation.storage import names
+from waystation.records.sieve import UNKNOWN, KeyNotes, Sieve, Terms
 from waystation.storage.cleanable import Dirt, next_group
-from waystation.storage.disk import DiskFile
 from waystation.storage.log import Log
-from waystation.storage.open_files import OpenFiles
 from waystation.storage.producer_state import Producer
+from waystation.storage.rewriting import Source, Writing
 from waystation.storage.segment import Segment
 from waystation.storage.swapping import OvertakenError, Swap
-from waystation.storage.walk import contents
+from waystation.storage.walk import go_through
 
 Work = Callable[[], None]
 Spent = Callable[[int], None]
-
-_WRITE_BYTES = 1 << 20
-# How much is done between two looks at how much may be done.
-_TURN_BYTES = 256 << 10
-_OPEN_FILES = 8
-_INT32_MAX = (1 << 31) - 1
-
-
-class Source:
-    """One segment to be read; its file stays readable whatever becomes of the segment."""
-
-    __slots__ = ("file", "size_bytes")
-
-    def __init__(self, segment: Segment) -> None:
-        self.file: DiskFile = segment.file()
-        self.size_bytes = segment.size_bytes
 
 
 class Compaction:
@@ -70,13 +51,12 @@ class Compaction:
         self._first_dirty = dirt.first_dirty
         self._now = now
         self._spent = spent
-        self._unspent_bytes = 0
         self._cuts = log.cuts
         dirty_offsets = max(dirt.end - dirt.first_dirty, 0)
         slots = min(map_bytes // SLOT_BYTES, dirty_offsets * 4 // 3 + 8)
         self._keys = KeyMap(slots, secret)
-        self._places = Places()
-        self._full = self._overtaken = False
+        self._notes = KeyNotes(self._keys, dirt.first_dirty)
+        self._overtaken = False
         self._swap: Swap | None = None
         self.end = dirt.end
         """Up to where this pass compacts the log: less than was asked for if the map is full."""
@@ -135,7 +115,7 @@ class Compaction:
 
     def _note_keys(self) -> Iterator[Work]:
         since = Offset(0)
-        while not self._full and (group := next_group(self._log, since, self.end)):
+        while self._notes.full_at is None and (group := next_group(self._log, since, self.end)):
             since = group[-1].next_offset
             dirty = [one for one in group if one.next_offset > self._first_dirty]
             if dirty:
@@ -143,23 +123,18 @@ class Compaction:
                 self._check()
 
     def _note_all(self, sources: Sequence[Source]) -> None:
+        """Note the keys of segments; a full map ends the pass at the record it was met at."""
         for source in sources:
-            if not self._full:
-                self._note(source)
+            go_through(source.file, source.size_bytes, self._note)
+        if self._notes.full_at is not None:
+            self.end = self._notes.full_at
 
-    def _note(self, source: Source) -> None:
-        """Note the keys of one segment; a full map ends the pass at the record it was met at."""
-        places, since = self._places, self._first_dirty
-        for (_, header), batch in contents(source.file, 0, source.size_bytes):
-            self._spend(header.size_bytes)
-            if header.next_offset <= since or header.is_control:
-                continue
-            base, count = header.base_offset, places.find(batch, header)
-            noted = self._keys.note(places.payload, places.numbers, count, base, since)
-            if noted < count:
-                self.end = Offset(base + places.offset_delta(noted))
-                self._full = True
-                return
+    def _note(self, window: memoryview, _: int) -> int:
+        if self._notes.full_at is not None:
+            return -1
+        taken = self._notes.take(window)
+        self._spent(taken)
+        return taken
 
     # --- segments -----------------------------------------------------------------------
 
@@ -183,10 +158,10 @@ class Compaction:
         False if retention took some of the group meanwhile; what is left of it is tried again.
         """
         swap = self._swap = Swap(self._log, group, self._now, self._cuts)
-        sieve = Sieve(self._keys, self._terms())
-        yield partial(self._write, swap, sieve, group[0], [Source(one) for one in group])
+        writing = Writing(self._log, swap, group, self._spent)
+        sieve = Sieve(self._keys, self._terms(), writing.keep)
+        yield partial(writing.run, sieve)
         self._check()
-        group_bytes = sum(one.size_bytes for one in group)
         if self._log.swap is swap:
             if not swap.replace():
                 yield swap.discard
@@ -197,9 +172,9 @@ class Compaction:
             swap.settle()
             yield swap.sync
             self._check()
-            self.freed_bytes += group_bytes - swap.size_bytes
+            self.freed_bytes += writing.source_bytes - swap.size_bytes
         self._swap = None
-        self.cleaned_bytes += group_bytes
+        self.cleaned_bytes += writing.source_bytes
         if sieve.horizon is not None:
             self.horizon = min(self.horizon or sieve.horizon, sieve.horizon)
         return True
@@ -212,82 +187,3 @@ class Compaction:
         """Where the newest batch ends that a crash cannot take."""
         ends = [one.last_offset for one in producer.batches]
         return max((end for end in ends if end < self._log.flushed_end), default=UNKNOWN)
-
-    def _write(self, swap: Swap, sieve: Sieve, first: Segment, sources: Sequence[Source]) -> None:
-        """Make the new segment and commit to it, unless it would be what the old one is."""
-        self._check_space(sum(one.size_bytes for one in sources))
-        fresh = self._create(swap, first)
-        changed = self._fill(fresh, sources, sieve)
-        if not changed and len(sources) == 1:
-            swap.discard()
-            return
-        self._sync(fresh)
-        swap.size_bytes = fresh.size_bytes
-        swap.commit()
-
-    def _check_space(self, nbytes: int) -> None:
-        """The new segment is never larger; appends must not be refused because of it."""
-        home = self._log.directory
-        free_bytes = home.disk.free_bytes(home.path)
-        if home.reserve.spent or free_bytes < nbytes + home.reserve.nbytes:
-            raise OSError(errno.ENOSPC, f"{nbytes} bytes are needed, {free_bytes} are free")
-
-    def _create(self, swap: Swap, first: Segment) -> Segment:
-        """Under the lock: a directory of this name may be another log's a moment later."""
-        files = OpenFiles(self._log.directory.disk, _OPEN_FILES)
-        with self._log.cutting:
-            swap.check()
-            fresh = Segment.create(files, self._log.path, first.base_offset, names.CLEANED)
-            fresh.offset_index.handle.open()
-            fresh.time_index.handle.open()
-        return fresh
-
-    def _sync(self, fresh: Segment) -> None:
-        """Nothing is decided on that a crash could tear."""
-        fresh.finish()
-        fresh.file().datasync()
-        for sync in fresh.begin_index_syncs():
-            sync.file.datasync()
-
-    def _fill(self, fresh: Segment, sources: Sequence[Source], sieve: Sieve) -> bool:
-        """Write what stays of ``sources``; whether anything changed.
-
-        HOT: once per batch that is compacted (benchmarks/storage/compaction.py).
-        """
-        interval_bytes = self._log.settings.index_interval_bytes
-        left_bytes = sum(one.size_bytes for one in sources)
-        changed, out = False, bytearray()
-        for source in sources:
-            end = source.size_bytes if source is sources[-1] else -1
-            for (position, header), batch in contents(source.file, 0, source.size_bytes):
-                self._spend(header.size_bytes)
-                left_bytes -= header.size_bytes
-                is_last = position + header.size_bytes == end
-                kept = sieve.sift(batch, header, must_stay=is_last)
-                changed = changed or kept is not batch
-                if kept is None:
-                    continue
-                if fresh.size_bytes + len(kept) + left_bytes > _INT32_MAX:
-                    # A batch that learns when its tombstones may go grows; not past all bounds.
-                    kept = batch
-                newest = (header if kept is batch else peek(kept)).newest_timestamp
-                fresh.note(len(kept), header.last_offset, newest, interval_bytes)
-                out += kept
-                if len(out) >= _WRITE_BYTES:
-                    self._put(fresh, out)
-        self._put(fresh, out)
-        return changed
-
-    def _put(self, fresh: Segment, out: bytearray) -> None:
-        """Write the end of what was noted, and let the disk begin with it."""
-        file, position = fresh.file(), fresh.size_bytes - len(out)
-        file.pwrite(out, position)
-        file.start_writeback(position, len(out))
-        self._spend(len(out))
-        out.clear()
-
-    def _spend(self, nbytes: int) -> None:
-        self._unspent_bytes += nbytes
-        if self._unspent_bytes >= _TURN_BYTES:
-            self._spent(self._unspent_bytes)
-            self._unspent_bytes = 0

@@ -1,11 +1,11 @@
 """Going from batch to batch through a file, with few reads.
 
-``walk`` reads headers only; ``verify`` reads everything and checks every checksum, ``contents`` too
-and hands the batches out.  All stop where a batch is not what it must be, and say where and why:
-what that means is the caller's business.
+``walk`` reads headers only; ``verify`` reads everything and checks every checksum; ``go_through``
+hands out what it reads and leaves the checking to others.  All stop where a batch is not what it
+must be, and say where and why: what that means is the caller's business.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from waystation.model.errors import CorruptBatchError
@@ -14,6 +14,8 @@ from waystation.runtime.regions import ReadableFile
 
 _WINDOW_BYTES = 8 << 10
 _WINDOW_BYTES_MAX = 1 << 20
+# Of work that others wait beside.
+_TURN_BYTES = 256 << 10
 
 
 class Step(NamedTuple):
@@ -57,15 +59,6 @@ def verify(file: ReadableFile, position: int, end: int) -> Iterator[Step]:
 
     HOT: once per batch behind the recovery point after a crash.
     """
-    for step, _ in contents(file, position, end):
-        yield step
-
-
-def contents(file: ReadableFile, position: int, end: int) -> Iterator[tuple[Step, memoryview]]:
-    """As ``verify``, each with its bytes.
-
-    HOT: twice per batch that is compacted.
-    """
     window, window_at = b"", position
     while position < end:
         at = position - window_at
@@ -79,15 +72,35 @@ def contents(file: ReadableFile, position: int, end: int) -> Iterator[tuple[Step
             header = check(window, at)
         except CorruptBatchError as error:
             raise BrokenBatchError(position, str(error)) from None
-        yield Step(position, header), memoryview(window)[at : at + size_bytes]
+        yield Step(position, header)
         position += size_bytes
+
+
+def go_through(file: ReadableFile, end: int, take: Callable[[memoryview, int], int]) -> None:
+    """Hand windows of ``[0, end)`` to ``take``, with where in the file each begins.
+
+    A window begins with a batch and usually ends within one.  ``take`` says how many bytes of
+    it were whole batches that it has dealt with, or -1 if that was enough.
+    """
+    position, least_bytes = 0, 0
+    while position < end:
+        window_bytes = max(least_bytes, _TURN_BYTES)
+        window = memoryview(file.pread(min(window_bytes, end - position), position))
+        try:
+            taken = take(window, position)
+        except CorruptBatchError as error:
+            raise BrokenBatchError(position, f"or behind it: {error}") from error
+        if taken < 0:
+            return
+        least_bytes = 0 if taken else _header(window, 0, position, end).size_bytes
+        position += taken
 
 
 def _load(file: ReadableFile, position: int, end: int, least_bytes: int) -> bytes:
     return file.pread(min(max(least_bytes, _WINDOW_BYTES_MAX), end - position), position)
 
 
-def _header(window: bytes, at: int, position: int, end: int) -> BatchHeader:
+def _header(window: bytes | memoryview, at: int, position: int, end: int) -> BatchHeader:
     try:
         header = peek(window, at)
     except CorruptBatchError as error:
