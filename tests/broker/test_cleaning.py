@@ -169,7 +169,8 @@ def test_a_topic_may_be_deleted_while_it_is_compacted(tmp_path: Path) -> None:
 
 
 def test_a_compacted_topic_is_read_by_confluent(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path / "data", options=EAGER)
+    """Also after a kill that is as bad as a power failure."""
+    broker = BrokerProcess(tmp_path / "data", options=EAGER, volatile=True)
     with broker.start():
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         config = {"cleanup.policy": "compact", "segment.bytes": "500"}
