@@ -81,7 +81,13 @@ class Writer(threading.Thread):
 def read_all(bootstrap: str, topic: str, partitions: int) -> dict[int, list[tuple[int, str]]]:
     """Everything in the topic: (offset, value) in order, by partition."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            # What is asked about the next partition waits behind the last fetch of this one.
+            "fetch.wait.max.ms": 10,
+        }
     )
     found: dict[int, list[tuple[int, str]]] = {}
     for partition in range(partitions):
