@@ -112,7 +112,7 @@ def compacts_what_is_not_committed(patch: Patch) -> None:
 
 def drops_tombstones_at_once(patch: Patch) -> None:
     honest = Compaction._terms
-    patch.setattr(Compaction, "_terms", lambda self: honest(self)._replace(delete_retention_ms=0))
+    patch.setattr(Compaction, "_terms", lambda *a: honest(*a)._replace(delete_retention_ms=0))
 
 
 def dates_tombstones_whose_records_are_still_there(patch: Patch) -> None:
@@ -121,7 +121,7 @@ def dates_tombstones_whose_records_are_still_there(patch: Patch) -> None:
 
 def forgets_the_last_sequence_of_a_producer(patch: Patch) -> None:
     honest = Compaction._terms
-    patch.setattr(Compaction, "_terms", lambda self: honest(self)._replace(last_of={}))
+    patch.setattr(Compaction, "_terms", lambda *a: honest(*a)._replace(last_of={}))
 
 
 def takes_a_full_map_for_a_whole_one(patch: Patch) -> None:

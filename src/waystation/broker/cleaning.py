@@ -34,7 +34,7 @@ events = get_logger("cleaning")
 
 _PARTITIONS_PER_TURN = 50
 # Of one core: the loop needs the interpreter too.
-_CPU_SHARE = 0.25
+_CPU_SHARE = 0.15
 
 
 class _Past(NamedTuple):
@@ -119,7 +119,7 @@ class Cleaning:
             chosen = await self._choose()
             if chosen is None:
                 return
-            await self._clean(chosen.partition, chosen.dirt)
+            await self._clean(chosen.partition)
 
     async def _choose(self) -> _Candidate | None:
         """The log that is most worth a pass, if any is."""
@@ -133,10 +133,13 @@ class Cleaning:
             held[log] = None
             if not log.settings.compacts or log.directory.offline is not None:
                 continue
-            now = self._clock.now()
-            dirt = dirt_of(log, partition.high_watermark, now)
+            try:
+                dirt = dirt_of(log, partition.high_watermark, self._clock.now())
+            except OSError as error:
+                self._failed(log, error)
+                continue
             dirtiest = max(dirtiest, dirt.ratio)
-            candidate = self._judge(partition, dirt, now)
+            candidate = self._judge(partition, dirt, self._clock.now())
             if candidate is not None and log not in self._refused and log not in self._put_off:
                 candidates.append(candidate)
         self._dirtiest.set(dirtiest)
@@ -160,8 +163,10 @@ class Cleaning:
 
     # --- cleaning -----------------------------------------------------------------------
 
-    async def _clean(self, partition: Partition, dirt: Dirt) -> None:
+    async def _clean(self, partition: Partition) -> None:
         log, now, began_s = partition.log, self._clock.now(), self._clock.monotonic()
+        # Looked at again: others had their turn of the loop since it was chosen.
+        dirt = dirt_of(log, partition.high_watermark, now)
         compaction = Compaction(
             log,
             dirt,

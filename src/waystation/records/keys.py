@@ -14,6 +14,7 @@ Records are found by ``codec.locate_records`` first; its numbers say where their
 """
 
 from array import array
+from mmap import mmap
 
 from waystation.model.ids import ProducerId
 from waystation.model.offsets import Offset
@@ -50,7 +51,9 @@ class KeyMap:
         """Room for three quarters of ``slots`` keys; ``secret`` are 16 bytes nobody foresees."""
         assert len(secret) == 16, f"a secret of {len(secret)} bytes"
         self._slots = max(slots, 4)
-        self._table = array("Q", [0]) * (3 * self._slots)
+        # The system's memory is zeroed page by page when it is first used; an array would be
+        # filled at once, with everybody waiting.
+        self._table = memoryview(mmap(-1, self._slots * SLOT_BYTES)).cast("Q")
         self._hashes = array("Q")
         self._first_secret = int.from_bytes(secret[:8], "little")
         self._second_secret = int.from_bytes(secret[8:], "little")

@@ -159,8 +159,7 @@ class Compaction:
         """
         swap = self._swap = Swap(self._log, group, self._now, self._cuts)
         writing = Writing(self._log, swap, group, self._spent)
-        sieve = Sieve(self._keys, self._terms(), writing.keep)
-        yield partial(writing.run, sieve)
+        yield partial(self._write, writing, self._log.producers.active())
         self._check()
         if self._log.swap is swap:
             if not swap.replace():
@@ -175,15 +174,22 @@ class Compaction:
             self.freed_bytes += writing.source_bytes - swap.size_bytes
         self._swap = None
         self.cleaned_bytes += writing.source_bytes
-        if sieve.horizon is not None:
-            self.horizon = min(self.horizon or sieve.horizon, sieve.horizon)
         return True
 
-    def _terms(self) -> Terms:
-        last_of = {one.producer_id: self._last_of(one) for one in self._log.producers.active()}
+    def _write(self, writing: Writing, producers: list[Producer]) -> None:
+        sieve = Sieve(self._keys, self._terms(producers), writing.keep)
+        writing.run(sieve)
+        if sieve.horizon is not None:
+            self.horizon = min(self.horizon or sieve.horizon, sieve.horizon)
+
+    def _terms(self, producers: list[Producer]) -> Terms:
+        last_of = {one.producer_id: self._last_of(one) for one in producers}
         return Terms(self.end, self._now, self._log.settings.delete_retention_ms, last_of)
 
     def _last_of(self, producer: Producer) -> Offset:
-        """Where the newest batch ends that a crash cannot take."""
-        ends = [one.last_offset for one in producer.batches]
+        """Where the newest batch ends that a crash cannot take.
+
+        The loop may add to the list meanwhile: it is copied at once.
+        """
+        ends = [one.last_offset for one in list(producer.batches)]
         return max((end for end in ends if end < self._log.flushed_end), default=UNKNOWN)
