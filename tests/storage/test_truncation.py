@@ -3,6 +3,7 @@
 import pytest
 
 from tests.storage.building import (
+    NOW,
     SMALL,
     append,
     append_values,
@@ -14,7 +15,8 @@ from tests.storage.building import (
     open_log,
     values_of,
 )
-from waystation.model.offsets import Offset
+from waystation.model.offsets import Millis, Offset
+from waystation.model.topics import TopicSettings
 from waystation.testing.disk import SimulatedDisk
 
 VALUES = [b"%d" % number * 100 for number in range(10)]
@@ -105,3 +107,22 @@ def test_a_checkpoint_begun_before_the_cut_vouches_for_nothing(disk: SimulatedDi
     flush(log)
     disk.crash()
     assert values_of(open_log(disk)[1]) == [*VALUES[:4], b"other"]
+
+
+def test_the_newest_record_is_known_after_a_crash_and_a_cut() -> None:
+    """An index entry of a batch that the crash took is dropped, and no other."""
+    disk = SimulatedDisk()
+    directory, log = new_log(disk, TopicSettings(index_interval_bytes=100))
+    for later_ms in (100, 0, 200):
+        append(log, batch_of(b"x" * 200, timestamp=NOW + later_ms))
+    checkpoint(directory)
+    size_bytes = log.active.size_bytes
+    append(log, batch_of(b"x" * 200, timestamp=NOW + 300))
+    log.active.save_indexes()
+    log.active.file().truncate(size_bytes)
+    directory.unlock()
+    _, log = open_log(disk, TopicSettings(index_interval_bytes=100))
+    log.truncate_to(Offset(2))
+
+    assert log.max_timestamp() == (0, NOW + 100)
+    assert log.find_by_time(Millis(NOW + 50)) == (0, NOW + 100)
