@@ -36,7 +36,6 @@ from waystation.storage.swapping import finish_swaps
 from waystation.storage.walk import BrokenBatchError, verify, walk
 from waystation.telemetry.logs import get_logger
 
-_INT32_MAX = (1 << 31) - 1
 _events = get_logger("storage")
 
 
@@ -319,11 +318,10 @@ class Recovery:
     def _anchor(self, segment: Segment) -> int:
         """Where to begin: at a batch that a trusted index entry names, or at the beginning."""
         if segment.base_offset < self._trusted and segment.size_bytes:
-            # Entries past the trusted end are no nonsense: they are about to be dropped.
-            segment.next_offset = Offset(segment.base_offset + _INT32_MAX)
-            position = segment.rewind(self._trusted)
-            if position == 0 or self._is_batch(segment, position):
-                return position
+            if segment.adopt_indexes():
+                position = segment.rewind(self._trusted)
+                if position == 0 or self._is_batch(segment, position):
+                    return position
             _events.warning("index.nonsense", path=str(segment.log.path), action="rebuilding")
         segment.reset_indexes()
         return 0

@@ -294,16 +294,25 @@ class Segment:
         except BrokenBatchError:
             return
 
-    def _load_indexes(self) -> None:
+    def adopt_indexes(self) -> bool:
+        """Take the index files as they are; false if one is missing.
+
+        For recovery, which ``rewind``s them: entries of what a crash took are no nonsense.
+        """
         offsets, times = self._handle(names.OFFSET_INDEX), self._handle(names.TIME_INDEX)
         try:
             self._offset_index = OffsetIndex(offsets, offsets.file().size())
             self._time_index = TimeIndex(times, times.file().size())
-            sane = self._offset_index.is_sane(self.size_bytes) and self._time_index.is_sane(
-                self.next_offset - 1 - self.base_offset
-            )
         except FileNotFoundError:
-            sane = False
+            return False
+        return True
+
+    def _load_indexes(self) -> None:
+        sane = (
+            self.adopt_indexes()
+            and self.offset_index.is_sane(self.size_bytes)
+            and self.time_index.is_sane(self.next_offset - 1 - self.base_offset)
+        )
         if not sane:
             _events.warning("index.rebuilt", path=str(self.log.path))
             self.rebuild_indexes()
