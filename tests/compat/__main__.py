@@ -51,6 +51,10 @@ def checks(only: tuple[str, ...], own_broker: bool) -> dict[str, Check]:
         "java": clients.java_client,
         "franz-go": clients.franz_go,
         "sarama": clients.sarama,
+        "kafkajs-groups": clients.kafkajs_groups,
+        "java-groups": clients.java_groups,
+        "franz-go-groups": clients.franz_go_groups,
+        "sarama-groups": clients.sarama_groups,
     }
     known |= {name: _of_kafka(tool) for name, tool in tools.TOOLS.items()}
     if not own_broker:

@@ -1,4 +1,7 @@
-"""Client libraries that Python does not have: each sends the letters and reads them back."""
+"""Client libraries that Python does not have: each sends the letters and reads them back.
+
+And each shares topics in groups, by all of its assignors.
+"""
 
 import json
 import re
@@ -7,44 +10,93 @@ import shutil
 from benchmarks.peers import java
 
 from tests.compat import letters
+from tests.compat.groups import check_groups
 from tests.compat.target import CACHE, HERE, Target, fetch, kafka_classpath, need, run
+
+_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+_SERVER_SIDE = "server-side"
+_FRANZ_GO, _SARAMA = "github.com/twmb/franz-go", "github.com/IBM/sarama"
 
 
 def kafkajs(target: Target) -> str:
     """kafkajs, which reads in groups only."""
-    need("npm", "apt install nodejs npm")
-    home = CACHE / "kafkajs"
-    shutil.copytree(HERE / "kafkajs", home, dirs_exist_ok=True)
-    fetch("the npm registry", ["npm", "install", "--no-package-lock"], home)
-    command = ["node", str(home / "letters.js"), *_arguments(target, "kafkajs")]
+    command = [*_kafkajs("letters.js"), *_arguments(target, "kafkajs")]
     letters.check(target.topic("kafkajs"), run(command).splitlines())
-    manifest = json.loads((HERE / "kafkajs" / "package.json").read_text())
-    return str(manifest["dependencies"]["kafkajs"])
+    return _kafkajs_version()
+
+
+def kafkajs_groups(target: Target) -> str:
+    """kafkajs in groups, by the one assignor that it has."""
+    check_groups(target, "kafkajs", _kafkajs("groups.js"), ["roundrobin"])
+    return _kafkajs_version()
 
 
 def java_client(target: Target) -> str:
     """Kafka's own client, with the Admin calls an application makes."""
-    program = str(HERE / "java" / "Letters.java")
-    command = ["java", "-Xmx512M", "-cp", kafka_classpath(), program]
-    letters.check(target.topic("java"), run([*command, *_arguments(target, "java")]).splitlines())
+    command = [*_java("Letters.java"), *_arguments(target, "java")]
+    letters.check(target.topic("java"), run(command).splitlines())
+    return java.KAFKA_VERSION
+
+
+def java_groups(target: Target) -> str:
+    """Kafka's own client in groups."""
+    check_groups(target, "java", _java("Groups.java"), [*_ASSIGNORS, _SERVER_SIDE])
     return java.KAFKA_VERSION
 
 
 def franz_go(target: Target) -> str:
     """twmb/franz-go."""
-    return _go(target, "franz", "github.com/twmb/franz-go")
+    return _go_letters(target, "franz", _FRANZ_GO)
+
+
+def franz_go_groups(target: Target) -> str:
+    """twmb/franz-go in groups."""
+    check_groups(target, "franz", [_go("franzgroups")], [*_ASSIGNORS, _SERVER_SIDE])
+    return _go_version(_FRANZ_GO)
 
 
 def sarama(target: Target) -> str:
     """IBM/sarama."""
-    return _go(target, "sarama", "github.com/IBM/sarama")
+    return _go_letters(target, "sarama", _SARAMA)
 
 
-def _go(target: Target, name: str, module: str) -> str:
+def sarama_groups(target: Target) -> str:
+    """IBM/sarama in groups."""
+    check_groups(target, "sarama", [_go("saramagroups")], _ASSIGNORS)
+    return _go_version(_SARAMA)
+
+
+def _kafkajs(program: str) -> list[str]:
+    need("npm", "apt install nodejs npm")
+    home = CACHE / "kafkajs"
+    shutil.copytree(HERE / "kafkajs", home, dirs_exist_ok=True)
+    fetch("the npm registry", ["npm", "install", "--no-package-lock"], home)
+    return ["node", str(home / program)]
+
+
+def _kafkajs_version() -> str:
+    manifest = json.loads((HERE / "kafkajs" / "package.json").read_text())
+    return str(manifest["dependencies"]["kafkajs"])
+
+
+def _java(program: str) -> list[str]:
+    return ["java", "-Xmx512M", "-cp", kafka_classpath(), str(HERE / "java" / program)]
+
+
+def _go_letters(target: Target, name: str, module: str) -> str:
+    command = [_go(name), *_arguments(target, name)]
+    letters.check(target.topic(name), run(command).splitlines())
+    return _go_version(module)
+
+
+def _go(name: str) -> str:
     need("go", "https://go.dev/dl")
-    program = CACHE / "go" / name
-    fetch("the Go module proxy", ["go", "build", "-o", str(program), f"./{name}"], HERE / "go")
-    letters.check(target.topic(name), run([str(program), *_arguments(target, name)]).splitlines())
+    program = str(CACHE / "go" / name)
+    fetch("the Go module proxy", ["go", "build", "-o", program, f"./{name}"], HERE / "go")
+    return program
+
+
+def _go_version(module: str) -> str:
     required = re.search(rf"{re.escape(module)} v(\S+)", (HERE / "go" / "go.mod").read_text())
     assert required, f"go.mod does not require {module}"
     return required[1]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 CACHE = ROOT / ".cache" / "compat"
 
-_RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 120
 _FETCH_TIMEOUT_S = 600
 
 # What package managers print when they cannot reach their registry, rather than dislike its answer.
@@ -95,11 +95,11 @@ def run(command: Sequence[str], given: str = "") -> str:
             input=given,
             capture_output=True,
             text=True,
-            timeout=_RUN_TIMEOUT_S,
+            timeout=RUN_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise WrongAnswerError(f"no end within {_RUN_TIMEOUT_S} s") from None
+        raise WrongAnswerError(f"no end within {RUN_TIMEOUT_S} s") from None
     if done.returncode:
         raise WrongAnswerError(f"exit code {done.returncode}: {_last_words(done)}")
     return done.stdout
