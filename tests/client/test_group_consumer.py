@@ -293,7 +293,14 @@ async def test_a_member_that_was_removed_loses_all_and_joins_anew(
     assert broker.members_made == (2 if code is ErrorCode.UNKNOWN_MEMBER_ID else 1)
 
 
-@pytest.mark.parametrize("code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    ],
+)
 async def test_a_fenced_member_of_the_server_side_protocol_joins_anew(
     broker: GroupBroker, code: ErrorCode
 ) -> None:

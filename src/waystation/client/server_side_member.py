@@ -26,6 +26,7 @@ from waystation.messages.consumer_group_heartbeat import (
 )
 from waystation.model.errors import (
     FencedMemberEpochError,
+    GroupNotFoundError,
     UnknownMemberError,
     WaystationError,
 )
@@ -233,6 +234,8 @@ class ServerSideMember:
         match error:
             case FencedMemberEpochError() | UnknownMemberError():
                 self._forget()
+            case GroupNotFoundError() if self._epoch > JOIN:
+                self._forget()  # deleted meanwhile, or classic since its others left this one out
             case _ if is_retriable(error):
                 self._told_topics = self._told_owned = None  # who knows what has arrived
             case _:
