@@ -199,18 +199,23 @@ class Churn:
             case "add":
                 self.add()
             case "close":
-                self._leave(self._chance.choice(running))
+                self._leave(self._note(action, running))
             case "kill":
-                victim = self._chance.choice(running)
+                victim = self._note(action, running)
                 self._alive.remove(victim)
                 victim.kill()
             case "pause":
-                self._chance.choice(running).pause()
+                self._note(action, running).pause()
             case "resume":
-                self._chance.choice(paused).resume()
-            case _:
-                return
-        self.done[action] += action != "add"
+                self._note(action, paused).resume()
+
+    def _note(self, action: str, among: list[MemberProcess]) -> MemberProcess:
+        """Whom it happens to; kept beside the journals for whoever has to understand them."""
+        whom = self._chance.choice(among)
+        self.done[action] += 1
+        with (self._folder / "happened.txt").open("a") as notes:
+            notes.write(f"{time.monotonic_ns()} {action} {whom.name}\n")
+        return whom
 
     def add(self) -> None:
         """One more member."""
@@ -263,7 +268,8 @@ class Churn:
         held, processed = sum(map(len, log.values())), sum(map(_rows_of, journals))
         times = processed / held
         figure(f"{self.plan.group}: {held} records processed {times:.2f} times, {self.done}")
-        assert complaints(log, journals) == [], f"group {self.plan.group}"
+        found = complaints(log, journals)
+        assert not found, "\n".join([f"group {self.plan.group}, see {self._folder}:", *found])
 
     def _leave(self, one: MemberProcess) -> None:
         self._alive.remove(one)

@@ -136,7 +136,7 @@ def _event(written: list[object]) -> Event:
 def complaints(log: Log, journals: Iterable[Journal]) -> list[str]:
     """Everything that one group may not do and did; none if all is well."""
     known = list(journals)
-    found = [*_two_owners(known)]
+    found = list(dict.fromkeys(_two_owners(known)))
     commits = _Commits(known)
     for journal in known:
         found += _Life(journal, log, commits).complaints()

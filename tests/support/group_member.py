@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.support.group_history import (
     Assigned,
@@ -97,10 +97,18 @@ class ConfluentMember:
 
     def __init__(self, diary: Diary, options: dict[str, Any], topic: str) -> None:
         self._diary, self._topic = diary, topic
-        self._consumer = Consumer(options)
-        self._consumer.subscribe(
-            [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        self._server_side = options["group.protocol"] == "consumer"
+        self._synced = 0
+        self._options = options
+        self._owned: set[int] = set()
+        self._consumer = self._subscribed()
+
+    def _subscribed(self) -> Consumer:
+        consumer = Consumer(self._options)
+        consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
+        return consumer
 
     def run(self, stop: list[int]) -> None:
         """Read until there is something in ``stop``."""
@@ -115,13 +123,33 @@ class ConfluentMember:
         message = self._consumer.poll(_POLL_S)
         some = 0
         while message is not None and some < _AT_ONCE:
-            if message.error() is None:
+            if message.error() is not None and message.error().code() == KafkaError._FATAL:
+                self._begin_again()
+            elif message.error() is None:
                 some += 1
                 row = (message.partition(), message.offset(), message.value())
                 # Each by itself: the next poll may tell that its partition is taken away.
-                self._diary.processed(self._generation(), [row])
+                self._diary.processed(self._owns_in(), [row])
             message = self._consumer.poll(0) if some < _AT_ONCE else None
         return some
+
+    def _begin_again(self) -> None:
+        """librdkafka gives up when its group has become another meanwhile; applications do not."""
+        self._consumer.close()
+        self._gave_up(list(self._owned))
+        self._consumer = self._subscribed()
+
+    def _gave_up(self, partitions: list[int]) -> None:
+        self._owned.difference_update(partitions)
+        self._diary.gave_up(partitions)
+
+    def _owns_in(self) -> int:
+        """The generation or epoch in which it owns what it owns.
+
+        A classic member that has joined the next generation goes on with what it got in the last,
+        until it is given its share; if the broker dies before, that generation never was.
+        """
+        return self._generation() if self._server_side else self._synced
 
     def _generation(self) -> int:
         written = self._consumer.consumer_group_metadata()
@@ -141,15 +169,18 @@ class ConfluentMember:
         self._diary.committed({one.partition: one.offset for one in told if one.error is None})
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._diary.assigned(self._generation(), [one.partition for one in partitions])
+        self._synced = self._generation()
+        numbers = [one.partition for one in partitions]
+        self._owned.update(numbers)
+        self._diary.assigned(self._synced, numbers)
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         numbers = [one.partition for one in partitions]
         self._commit(numbers)
-        self._diary.gave_up(numbers)
+        self._gave_up(numbers)
 
     def _lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._diary.gave_up(one.partition for one in partitions)
+        self._gave_up([one.partition for one in partitions])
 
 
 class OwnMember:
@@ -157,6 +188,8 @@ class OwnMember:
 
     def __init__(self, diary: Diary, options: dict[str, Any], topic: str) -> None:
         self._diary, self._topic = diary, topic
+        self._server_side = options["group_protocol"] == "consumer"
+        self._synced = 0
         self._consumer = OwnConsumer(
             topics=[topic],
             on_assigned=self._assigned,
@@ -177,7 +210,7 @@ class OwnMember:
                     (one.partition, one.offset, one.value or b"")
                     for one in await self._consumer.poll(int(_POLL_S * 1_000), _AT_ONCE)
                 ]
-                self._diary.processed(self._generation(), rows)
+                self._diary.processed(self._owns_in(), rows)
                 if is_time_to_commit(len(rows)):
                     await self._commit(None)
                 await asyncio.sleep(random.uniform(0, _WORK_S))
@@ -190,6 +223,9 @@ class OwnMember:
                 await asyncio.sleep(_POLL_S)
             else:
                 return
+
+    def _owns_in(self) -> int:
+        return self._generation() if self._server_side else self._synced
 
     def _generation(self) -> int:
         identity = self._consumer._in_group()._identity()
@@ -206,7 +242,8 @@ class OwnMember:
         self._diary.committed(due)
 
     def _assigned(self, partitions: list[Any]) -> None:
-        self._diary.assigned(self._generation(), [one.partition for one in partitions])
+        self._synced = self._generation()
+        self._diary.assigned(self._synced, [one.partition for one in partitions])
 
     async def _revoked(self, partitions: list[Any]) -> None:
         numbers = [one.partition for one in partitions]

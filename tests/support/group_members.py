@@ -129,6 +129,7 @@ class Member:
     async def close(self) -> None:
         """Leave the group, as a consumer does that is closed."""
         await self._stop()
+        self._hang_up()  # the answer to what was under way is for nobody
         self._own(frozenset())
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             if self.member_id:
