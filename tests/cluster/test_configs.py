@@ -101,6 +101,20 @@ def test_a_wrong_alteration_is_refused_and_nothing_changes(
         alter_topic(world.image, "orders", [fine, alteration])
 
 
+def test_lags_of_compaction_that_contradict_each_other_are_refused(world: Items) -> None:
+    least = [Alteration("min.compaction.lag.ms", SET, "10")]
+    assert world.commit(alter_topic(world.image, "orders", least))
+
+    for most in ("9", "1"):
+        with pytest.raises(InvalidConfigError, match=r"more than max.compaction.lag.ms"):
+            alter_topic(world.image, "orders", [Alteration("max.compaction.lag.ms", SET, most)])
+    with pytest.raises(InvalidConfigError, match=r"more than max.compaction.lag.ms"):
+        replace_topic(
+            world.image, "orders", {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}
+        )
+    alter_topic(world.image, "orders", [Alteration("max.compaction.lag.ms", SET, "10")])
+
+
 def test_every_problem_is_told_at_once(world: Items) -> None:
     with pytest.raises(InvalidConfigError) as refused:
         replace_topic(world.image, "orders", {"a": "1", "retention.ms": "x", "segment.ms": "0"})

@@ -46,14 +46,17 @@ def broker_level(one: Option) -> str:
 
 
 def check_topic_options(options: Mapping[str, str | None]) -> dict[str, str]:
-    """The options of a topic, if every one exists and its value may be."""
-    return _checked(options, _by_name(options_of(TopicSettings)))
+    """The options of a topic, if every one exists, its value may be, and they go together."""
+    checked = _checked(options, _by_name(options_of(TopicSettings)))
+    _check_together(checked)
+    return checked
 
 
 def alter_topic(image: ClusterImage, name: str, alterations: Sequence[Alteration]) -> Changes:
     """Change some options of a topic and leave the others."""
     topic, before = image.topic(name), image.topic_options(name)
     options = _altered(before.options, alterations, _by_name(options_of(TopicSettings)))
+    _check_together(options)
     return _topic_changes(topic, before, options)
 
 
@@ -157,6 +160,15 @@ def _checked(texts: Mapping[str, str | None], known: Mapping[str, Option]) -> di
     if problems:
         raise InvalidConfigError("; ".join(problems))
     return checked
+
+
+def _check_together(options: Mapping[str, str]) -> None:
+    """Refuse a topic's options that contradict each other; its broker's are not looked at."""
+    least, most = options.get("min.compaction.lag.ms"), options.get("max.compaction.lag.ms")
+    if least is not None and most is not None and int(least) > int(most):
+        raise InvalidConfigError(
+            f"min.compaction.lag.ms is {least}, more than max.compaction.lag.ms, {most}"
+        )
 
 
 def _topic_changes(topic: TopicImage, before: ConfigImage, options: Mapping[str, str]) -> Changes:
