@@ -29,7 +29,6 @@ from tests.support.group_history import (
     line_of,
 )
 from waystation.client.consumer import Consumer as OwnConsumer
-from waystation.client.errors import BrokerUnreachableError
 from waystation.model.errors import WaystationError
 
 SESSION_MS, HEARTBEAT_MS = 1_500, 150
@@ -219,7 +218,7 @@ class OwnMember:
         while True:
             try:
                 await self._consumer.start()
-            except BrokerUnreachableError:
+            except WaystationError:  # the broker is away, or went while it was asked
                 await asyncio.sleep(_POLL_S)
             else:
                 return

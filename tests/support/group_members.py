@@ -296,8 +296,8 @@ class ServerSideMember(Member):
         self._names = {topic_id: name for name, (topic_id, _) in self.topics.items()}
 
     async def _take_part(self) -> None:
-        first = self._beat_request(told=True) if self.epoch else self._join_request()
-        answer = await self._ask(first, SERVER_SIDE_VERSION)
+        self.joined_times += not self.epoch
+        answer = await self._ask(self._whole_request(), SERVER_SIDE_VERSION)
         while not answer.error_code:
             self.epoch = answer.member_epoch
             self._heartbeat_s = answer.heartbeat_interval_ms / 1_000
@@ -319,16 +319,16 @@ class ServerSideMember(Member):
         )
         await self._ask(request, SERVER_SIDE_VERSION)
 
-    def _join_request(self) -> ConsumerGroupHeartbeatRequest:
-        self.joined_times += 1
+    def _whole_request(self) -> ConsumerGroupHeartbeatRequest:
+        """What joins, or says everything again: only then is the whole assignment told again."""
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
-            member_epoch=JOIN,
+            member_epoch=self.epoch or JOIN,
             instance_id=self._instance_id,
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             subscribed_topic_names=list(self.topics),
-            topic_partitions=[],
+            topic_partitions=self._owned_by_topic(),
         )
 
     def _beat_request(self, *, told: bool) -> ConsumerGroupHeartbeatRequest:
