@@ -2,14 +2,24 @@
 
 import re
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from tests.apis.asking import Asking
 from tests.apis.kit import batch_of
 
 from waystation.testing.process import BrokerProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "metrics.md"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One without the topics of other tests: only a hundred are counted by name."""
+    process = BrokerProcess(tmp_path_factory.mktemp("counting") / "data", http="127.0.0.1:0")
+    with process.start():
+        yield process
 
 
 def scraped(broker: BrokerProcess) -> str:
