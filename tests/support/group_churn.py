@@ -44,14 +44,19 @@ class Setup(NamedTuple):
 
     client: str
     protocol: str
-    assignor: str = ""
+    assignor: str = "uniform"
+    session_ms: int = SESSION_MS
 
 
 class Plan(NamedTuple):
-    """A group: its name and what its members may be."""
+    """A group: its name, what its members may be, and whether one of them always stays.
+
+    A group without members that is joined by another kind of them counts its generations anew.
+    """
 
     group: str
     setups: tuple[Setup, ...]
+    always: Setup | None = None
 
 
 PLANS = (
@@ -72,6 +77,7 @@ PLANS = (
             Setup("own", "classic", "range"),
             Setup("own", "consumer"),
         ),
+        Setup("confluent", "classic", "range", session_ms=20_000),
     ),
 )
 
@@ -127,12 +133,11 @@ class MemberProcess:
     def __init__(self, journal: Path, bootstrap: str, group: str, topic: str, how: Setup) -> None:
         self.name, self.is_paused = journal.stem, False
         self._journal = journal
-        given = [str(journal), bootstrap, group, topic, how.client, how.protocol]
-        command = [sys.executable, "-m", "tests.support.group_member", *given]
+        command = [sys.executable, "-m", "tests.support.group_member", str(journal)]
         with journal.with_suffix(".err").open("w") as errors:
             self._errors = Path(errors.name)
             self._process = subprocess.Popen(
-                [*command, *filter(None, [how.assignor])],
+                [*command, bootstrap, group, topic, *map(str, how)],
                 stderr=errors,
                 cwd=Path(__file__).parents[2],
             )
@@ -184,6 +189,7 @@ class Churn:
         self._chance, self._most = chance, most
         self._alive: list[MemberProcess] = []
         self._leaving: list[MemberProcess] = []
+        self._staying: list[MemberProcess] = []
         self._started = 0
 
     def step(self) -> None:
@@ -219,18 +225,14 @@ class Churn:
 
     def add(self) -> None:
         """One more member."""
-        how = self._chance.choice(self.plan.setups)
-        name = f"{self._started:03}-{how.client}"
-        journal = self._folder / f"{name}.jsonl"
-        journal.touch()
-        group = self.plan.group
-        self._alive.append(MemberProcess(journal, self._bootstrap, group, self._topic, how))
-        self._started += 1
-        self.done["add"] += 1
+        self._alive.append(self._started_as(self._chance.choice(self.plan.setups)))
 
     def begin(self) -> None:
         """Two members, one of whom has got to work."""
-        self.add()
+        if self.plan.always is None:
+            self.add()
+        else:
+            self._staying.append(self._started_as(self.plan.always))
         self.add()
         deadline = time.monotonic() + _CAUGHT_UP_WITHIN_S
         while not any(path.stat().st_size for path in self._folder.glob("*.jsonl")):
@@ -249,12 +251,14 @@ class Churn:
         """All leave."""
         for one in list(self._alive):
             self._leave(one)
-        for one in self._leaving:
+        for one in self._staying:
+            one.close()
+        for one in [*self._leaving, *self._staying]:
             one.closed()
 
     def kill(self) -> None:
         """End whatever still runs; for the end of a test that failed."""
-        for one in [*self._alive, *self._leaving]:
+        for one in [*self._alive, *self._leaving, *self._staying]:
             with contextlib.suppress(ProcessLookupError):
                 one.kill()
 
@@ -270,6 +274,13 @@ class Churn:
         figure(f"{self.plan.group}: {held} records processed {times:.2f} times, {self.done}")
         found = complaints(log, journals)
         assert not found, "\n".join([f"group {self.plan.group}, see {self._folder}:", *found])
+
+    def _started_as(self, how: Setup) -> MemberProcess:
+        journal = self._folder / f"{self._started:03}-{how.client}.jsonl"
+        journal.touch()
+        self._started += 1
+        self.done["add"] += 1
+        return MemberProcess(journal, self._bootstrap, self.plan.group, self._topic, how)
 
     def _leave(self, one: MemberProcess) -> None:
         self._alive.remove(one)

@@ -1,6 +1,7 @@
 """One member of a group as a program of its own, to be closed, killed and stopped at any moment.
 
-    python -m tests.support.group_member JOURNAL BOOTSTRAP GROUP TOPIC CLIENT PROTOCOL [ASSIGNOR]
+    python -m tests.support.group_member JOURNAL BOOTSTRAP GROUP TOPIC
+        CLIENT PROTOCOL ASSIGNOR SESSION_MS
 
 It processes records, which means that it writes them to its journal, and commits now and then,
 after they are written.  SIGTERM closes it as an application would be closed.
@@ -259,7 +260,7 @@ def is_time_to_commit(processed: int) -> bool:
 
 
 def confluent_options(
-    bootstrap: str, group: str, protocol: str, assignor: str | None
+    bootstrap: str, group: str, protocol: str, assignor: str, session_ms: int
 ) -> dict[str, Any]:
     """How librdkafka is told what the arguments say."""
     options: dict[str, Any] = {
@@ -274,15 +275,17 @@ def confluent_options(
         "log_level": 0,
     }
     if protocol == "consumer":
-        return options | ({"group.remote.assignor": assignor} if assignor else {})
+        return options | {"group.remote.assignor": assignor}
     return options | {
         "partition.assignment.strategy": assignor,
-        "session.timeout.ms": SESSION_MS,
+        "session.timeout.ms": session_ms,
         "heartbeat.interval.ms": HEARTBEAT_MS,
     }
 
 
-def own_options(bootstrap: str, group: str, protocol: str, assignor: str | None) -> dict[str, Any]:
+def own_options(
+    bootstrap: str, group: str, protocol: str, assignor: str, session_ms: int
+) -> dict[str, Any]:
     """How our own client is told the same."""
     options: dict[str, Any] = {
         "bootstrap": bootstrap,
@@ -296,22 +299,21 @@ def own_options(bootstrap: str, group: str, protocol: str, assignor: str | None)
         return options | {"remote_assignor": assignor}
     return options | {
         "assignors": assignor,
-        "session_timeout_ms": SESSION_MS,
+        "session_timeout_ms": session_ms,
         "heartbeat_interval_ms": HEARTBEAT_MS,
     }
 
 
 def main() -> None:
-    path, bootstrap, group, topic, client, protocol, *rest = sys.argv[1:]
-    assignor = rest[0] if rest else None
+    path, bootstrap, group, topic, client, protocol, assignor, session_ms = sys.argv[1:]
     stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stop.append(number))
+    how = (bootstrap, group, protocol, assignor, int(session_ms))
     member: ConfluentMember | OwnMember
     if client == "confluent":
-        given = confluent_options(bootstrap, group, protocol, assignor)
-        member = ConfluentMember(Diary(path), given, topic)
+        member = ConfluentMember(Diary(path), confluent_options(*how), topic)
     else:
-        member = OwnMember(Diary(path), own_options(bootstrap, group, protocol, assignor), topic)
+        member = OwnMember(Diary(path), own_options(*how), topic)
     member.run(stop)
 
 
