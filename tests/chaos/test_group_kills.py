@@ -149,30 +149,35 @@ async def test_commits_and_members_survive_the_broker(tmp_path: Path, volatile: 
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201, pytest shows it when the test fails
     chance = random.Random(seed)
-    broker = BrokerProcess(tmp_path / "data", options=BROKER_OPTIONS, volatile=volatile).start()
-    async with troupes(broker) as groups:
-        for _ in range(ROUNDS):
-            until = time.monotonic() + chance.uniform(0.1, 0.6)
-            while time.monotonic() < until:
-                chance.choice(groups).step(chance)
-                await asyncio.sleep(chance.uniform(0.005, 0.1))
-            broker.kill()
-            await asyncio.to_thread(broker.start)
-            for one in groups:
-                await one.go_on()
-        assert [one.crowd.owners.conflicts for one in groups] == [[], []]
-        promised = [sum(one.kept.acknowledged.values()) for one in groups]
-        assert min(promised) > 10 * ROUNDS, f"hardly anything was committed: {promised}"
-    assert broker.stop() == 0
+    with BrokerProcess(tmp_path / "data", options=BROKER_OPTIONS, volatile=volatile) as broker:
+        async with troupes(broker) as groups:
+            for _ in range(ROUNDS):
+                await busy(groups, chance, chance.uniform(0.1, 0.6))
+                broker.kill()
+                await asyncio.to_thread(broker.start)
+                for one in groups:
+                    await one.go_on()
+            assert [one.crowd.owners.conflicts for one in groups] == [[], []]
+            promised = [sum(one.kept.acknowledged.values()) for one in groups]
+            assert min(promised) > 10 * ROUNDS, f"hardly anything was committed: {promised}"
+        assert broker.stop() == 0
+
+
+async def busy(groups: list[Troupe], chance: random.Random, duration_s: float) -> None:
+    """Members come and go for a while."""
+    until = time.monotonic() + duration_s
+    while time.monotonic() < until:
+        chance.choice(groups).step(chance)
+        await asyncio.sleep(chance.uniform(0.005, 0.1))
 
 
 def test_real_clients_go_on_through_deaths_of_the_broker(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201, pytest shows it when the test fails
     chance = random.Random(seed)
-    broker = BrokerProcess(tmp_path / "data", options=BROKER_OPTIONS, volatile=True).start()
-    prove(broker, tmp_path, chance, count(3, 5), dying(broker, chance))
-    assert broker.stop() == 0
+    with BrokerProcess(tmp_path / "data", options=BROKER_OPTIONS, volatile=True) as broker:
+        prove(broker, tmp_path, chance, count(3, 5), dying(broker, chance))
+        assert broker.stop() == 0
 
 
 def dying(broker: BrokerProcess, chance: random.Random) -> Callable[[list[Churn]], None]:
