@@ -50,8 +50,8 @@ NOW = Millis(1_700_000_000_000)
 MB = 1 << 20
 PACE_MB = 75  # read twice and written half: 30 MB/s of log
 PAIRS = 4
-OLD_MB = 400
-LOAD = Load("produce", Kind.PRODUCE, 1024, 6, "all", 1_500_000)
+OLD_MB = 700
+LOAD = Load("produce", Kind.PRODUCE, 1024, 6, "all", 5_000_000)
 
 
 # --- alone ----------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def prepare(broker: BrokerProcess, topic: str, megabytes: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {
         "cleanup.policy": "compact",
-        "segment.bytes": str(32 * MB),
+        "segment.bytes": str(16 * MB),
         "min.cleanable.dirty.ratio": "1",
         "durability": "memory",
     }
@@ -161,7 +161,7 @@ class Watch:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._done.wait(1.0):
+        while not self._done.wait(0.25):
             self.samples.append((time.monotonic(), cleaned_mb(self._broker)))
 
     def stop(self) -> float:
