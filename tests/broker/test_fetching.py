@@ -1,12 +1,13 @@
 """One fetch under way: when it ends, and with what."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from tests.partition.building import MEMORY, NOW, World, batch_of, led, offset
-from waystation.broker.fetching import Fetch, Found, Limits, Wanted
+from waystation.broker.fetching import Fetch, Found, Limits, Polls, Wanted
 from waystation.broker.long_polls import LongPolls
 from waystation.broker.replicas import Replicas
 from waystation.model.errors import ErrorCode
@@ -26,7 +27,7 @@ class Reader:
         self.replicas = Replicas()
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
-        self.waiting: dict[Fetch, None] = {}
+        self.polls = Polls()
         self.answers: list[list[Found]] = []
         self.partitions = [self.world.partition(MEMORY, number) for number in range(partitions)]
         for partition in self.partitions:
@@ -37,9 +38,14 @@ class Reader:
         self, *wanted: Wanted, min_bytes: int = 1, max_bytes: int = 1 << 20, max_wait_ms: int = 500
     ) -> Fetch:
         limits = Limits(min_bytes, max_bytes, max_wait_ms)
-        fetch = Fetch(self.replicas, wanted, limits, self.answers.append)
-        fetch.start(self.timers, self.waiting)
+        fetch = self.new_fetch(wanted, limits, self.polls)
+        fetch.start()
         return fetch
+
+    def new_fetch(self, wanted: Sequence[Wanted], limits: Limits, polls: Polls) -> Fetch:
+        return Fetch(
+            self.replicas, wanted, limits, self.answers.append, timers=self.timers, polls=polls
+        )
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -76,13 +82,13 @@ async def test_what_is_there_is_answered_at_once(reader: Reader) -> None:
 
 async def test_nothing_there_waits_and_leaves_no_trace_when_it_ends(reader: Reader) -> None:
     reader.fetch(at(0), at(1))
-    assert (reader.answers, reader.listeners, len(reader.waiting)) == ([], [1, 1, 0], 1)
+    assert (reader.answers, reader.listeners, len(reader.polls.fetches)) == ([], [1, 1, 0], 1)
     fill(reader.partitions[1])
     reader.world.turn()
 
     (found,) = reader.answers
     assert [one.nbytes for one in found] == [0, BATCH_BYTES]
-    assert (reader.listeners, reader.waiting) == ([0, 0, 0], {})
+    assert (reader.listeners, reader.polls.fetches) == ([0, 0, 0], {})
     reader.pass_time(1)
     assert len(reader.answers) == 1
 
@@ -157,7 +163,7 @@ async def test_a_cancelled_wait_answers_nobody(reader: Reader) -> None:
     reader.pass_time(1)
     fetch.end_now()
 
-    assert (reader.answers, reader.listeners, reader.waiting) == ([], [0, 0, 0], {})
+    assert (reader.answers, reader.listeners, reader.polls.fetches) == ([], [0, 0, 0], {})
 
 
 async def test_a_shutdown_answers_with_what_there_is(reader: Reader) -> None:
@@ -203,8 +209,8 @@ class Client:
 async def test_long_polls_end_with_their_connection(reader: Reader) -> None:
     polls, first, second = LongPolls(), Client(), Client()
     for client in (first, first, second):
-        fetch = Fetch(reader.replicas, [at(0)], Limits(1, 100, 500), reader.answers.append)
-        fetch.start(reader.timers, polls.of(client))  # type: ignore[arg-type]
+        polls_of = polls.of(client)  # type: ignore[arg-type]
+        reader.new_fetch([at(0)], Limits(1, 100, 500), polls_of).start()
     assert (len(polls), len(first.ends)) == (3, 1)
     first.close()
 

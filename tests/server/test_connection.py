@@ -295,3 +295,27 @@ async def test_what_the_apis_remember_of_a_client_lasts_as_long_as_it_does() -> 
         one, other = await server.connect(), await server.connect()
 
         assert [await one.ask(b""), await one.ask(b""), await other.ask(b"")] == [b"1", b"2", b"1"]
+
+
+async def test_a_client_that_is_owed_replies_and_sends_on_in_drops_is_still_heard() -> None:
+    held = Held()
+    async with serving(held) as server:
+        client = await server.connect()
+        for number in range(80):
+            await client.send(frame(b"", number))
+            await asyncio.sleep(0)
+        await held.arrived(80)
+        for number in range(80):
+            held.answer(number)
+
+        assert [(await client.reply())[0] for _ in range(80)] == list(range(80))
+
+
+async def test_a_client_that_goes_while_it_is_read_less_often_leaves_nothing_behind() -> None:
+    held = Held()
+    async with serving(held) as server:
+        client = await server.connect()
+        await client.send(*(frame(b"", number) for number in range(60)))
+        await held.arrived(60)
+        await client.close()
+        await until(lambda: server.count("connections") == 0)

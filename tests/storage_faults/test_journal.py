@@ -142,10 +142,9 @@ class World:
         if self.journal.takes(len(batch)):
             if flushed >= base:
                 replica.journal_from = base
-            if replica.journal_from <= flushed:
-                self.journal.add(replica, topic_id(number), number, batch)
-                return
-        replica.not_journaled()
+            self.journal.add(replica, topic_id(number), number, batch)
+        else:
+            replica.not_journaled()
 
     def crash(self) -> None:
         self.disk.crash()

@@ -50,8 +50,8 @@ def answer(broker: Broker, call: Call[FetchRequest]) -> None:
         min(request.max_bytes, broker.settings.fetch_max_bytes),
         request.max_wait_ms,
     )
-    fetch = Fetch(broker.replicas, wanted, limits, done)
-    fetch.start(broker.timers, broker.long_polls.of(call.connection))
+    polls = broker.long_polls.of(call.connection)
+    Fetch(broker.replicas, wanted, limits, done, timers=broker.timers, polls=polls).start()
 
 
 def _session(broker: Broker, call: Call[FetchRequest]) -> tuple[FetchSession | None, list[Wanted]]:

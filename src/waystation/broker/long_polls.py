@@ -7,7 +7,7 @@ and leaves costs nothing from then on.  When the node stops all are answered wit
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from waystation.broker.fetching import Fetch
+from waystation.broker.fetching import Polls
 
 _KEY = "long polls"
 
@@ -28,28 +28,28 @@ class LongPolls:
     __slots__ = ("_groups",)
 
     def __init__(self) -> None:
-        self._groups: dict[int, dict[Fetch, None]] = {}
+        self._groups: dict[int, Polls] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._groups.values()))
+        return sum(len(polls.fetches) for polls in self._groups.values())
 
-    def of(self, owner: Owner) -> dict[Fetch, None]:
+    def of(self, owner: Owner) -> Polls:
         """Where the owner's fetches are listed while they wait.
 
         HOT: once per fetch, which finds the group in the connection's own session.
         """
-        group: dict[Fetch, None] | None = owner.session.get(_KEY)
-        if group is None:
-            group = owner.session[_KEY] = self._groups[id(owner)] = {}
+        polls: Polls | None = owner.session.get(_KEY)
+        if polls is None:
+            polls = owner.session[_KEY] = self._groups[id(owner)] = Polls()
             owner.when_closed(lambda: self._gone(owner))
-        return group
+        return polls
 
     def answer_all(self) -> None:
         """End every long poll now, with what there is."""
-        for group in list(self._groups.values()):
-            for fetch in list(group):
+        for polls in list(self._groups.values()):
+            for fetch in list(polls.fetches):
                 fetch.end_now()
 
     def _gone(self, owner: Owner) -> None:
-        for fetch in list(self._groups.pop(id(owner))):
+        for fetch in list(self._groups.pop(id(owner)).fetches):
             fetch.cancel()

@@ -236,15 +236,18 @@ class Partition:
         return flushed
 
     def _secure(self, batch: memoryview, base: Offset) -> None:
-        """Let a batch survive a crash: through the journal if it is small, else in its file."""
+        """Let a batch survive a crash: through the journal if it is small, else in its file.
+
+        A small one that follows a large one goes to the journal at once, although it is not
+        safe before the other: else a partition that is busy would never get back to it.
+        """
         journal, flushed = self._journal, self.log.flushed_end
         if journal is not None and journal.takes(len(batch)):
             if flushed >= base:
                 self._journal_from = base
-            if self._journal_from <= flushed:
-                journal.add(self, self.topic_id, self.name.partition, batch)
-                return
-        self.not_journaled()
+            journal.add(self, self.topic_id, self.name.partition, batch)
+        else:
+            self.not_journaled()
 
     def not_journaled(self) -> None:
         """What was appended so far is not in the journal: sync the log's own files."""

@@ -73,6 +73,10 @@ class Timers:
             self._schedule()
         return timer
 
+    def now_s(self) -> float:
+        """The time that deadlines are counted from."""
+        return self._clock.monotonic()
+
     def run_due(self) -> None:
         """Run what is due by the clock; the loop calls this, and so may who moves the clock."""
         now_tick = int(self._clock.monotonic() / self._tick_s)

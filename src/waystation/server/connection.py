@@ -23,6 +23,7 @@ from waystation.runtime.regions import Parts
 from waystation.server.gate import (
     CLOSED,
     FINISHING,
+    GATHERING,
     LEAVING,
     MUTED,
     NO_MEMORY,
@@ -50,6 +51,12 @@ _HEADER_BYTES_MIN: Final = 8
 _TURN_REQUESTS: Final = 32
 _TURN_BYTES: Final = 256 << 10
 _FLUSH_FROM_BYTES: Final = 256 << 10
+
+# From how many replies on a client that sends little at a time is read less often: reading it
+# costs as much as a small request, and one more request is not answered before the others.
+_GATHER_FROM_REPLIES: Final = 32
+_GATHER_BELOW_BYTES: Final = 16 << 10
+_GATHER_S: Final = 0.001
 
 _GOODBYE_S: Final = 0.5
 
@@ -179,6 +186,8 @@ class Connection(asyncio.BufferedProtocol):
             self._streak_bytes = 0
         if not self._inbox.is_growing():
             self._serve()
+            if nbytes < _GATHER_BELOW_BYTES and len(self._replies) >= _GATHER_FROM_REPLIES:
+                self._gather()
 
     def eof_received(self) -> bool:
         """The client sends no more: it gets the replies that are there, and then it ends."""
@@ -204,6 +213,11 @@ class Connection(asyncio.BufferedProtocol):
             return False
         self._outbox = Outbox(sock, self._loop, self, traffic.bytes_out, traffic.sendfile_bytes)
         return True
+
+    def _gather(self) -> None:
+        if not self._gate.reasons:
+            self._gate.shut(GATHERING)
+            self._loop.call_later(_GATHER_S, self._gate.open, GATHERING)
 
     # Requests.
 

@@ -19,6 +19,8 @@ LEAVING: Final = 32
 FINISHING: Final = 64
 SAYING_GOODBYE: Final = 128
 CLOSED: Final = 256
+GATHERING: Final = 512
+"""Its replies take their time: what it sends meanwhile is read in one go."""
 
 
 class Gate:

@@ -51,7 +51,7 @@ class ServerSettings:
         kafka="connections.max.idle.ms",
     )
     max_inflight_requests_per_connection: int = option(
-        256,
+        1_000,
         at_least=1,
         doc="How many requests of one connection may be without a reply before reading from it "
         "stops. Higher lets a pipelining client run further ahead and costs memory per client.",

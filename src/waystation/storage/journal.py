@@ -36,7 +36,7 @@ HEADER = struct.Struct(">II")
 TAIL = struct.Struct(">Q16sI")
 
 _ENTRY_BYTES_MAX: Final = 32 << 10
-_ROUND_BYTES_MAX: Final = 512 << 10
+_ROUND_BYTES_MAX: Final = 2 << 20
 FILE_BYTES: Final = 16 << 20
 _ZEROS: Final = bytes(512 << 10)
 # Files that are prepared under load, and how few free ones are too few.
@@ -49,6 +49,7 @@ _FULL_MAX: Final = 4
 # partitions are written to, since each of them then costs its readers a fetch per round.
 _PAUSE_S: Final = 0.001
 _LONG_PAUSE_S: Final = 0.003
+_ROUND_BYTES_ENOUGH: Final = 96 << 10
 _MANY: Final = 16
 
 Defer = Callable[[float, Callable[[], None]], object]
@@ -313,14 +314,18 @@ class Journal:
         if error is None:
             if self._pending:
                 self._busy = True
-                pause_s = _LONG_PAUSE_S if len(job.ends) >= _MANY else _PAUSE_S
-                self._defer(pause_s, self._begin)
+                self._defer(self._pause_s(len(job.ends)), self._begin)
             for log, end in job.ends.items():
                 log.journaled(end)
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
             self._do_without(job)
         else:
             self._break(job, error)
+
+    def _pause_s(self, partitions: int) -> float:
+        if len(self._pending) >= _ROUND_BYTES_ENOUGH:
+            return 0.0
+        return _LONG_PAUSE_S if partitions >= _MANY else _PAUSE_S
 
     def _do_without(self, job: _Round) -> None:
         """No room: what is after a torn entry would not be read back, so leave the file."""

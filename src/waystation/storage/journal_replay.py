@@ -95,7 +95,9 @@ def _append(logs: Mapping[tuple[TopicId, int], Log], entry: Entry, now: Millis) 
     if header.base_offset < log.log_end:
         return False
     if header.base_offset > log.log_end:
-        _events.error(
+        # What came before it was too large for the journal and had not been synced either, so
+        # nobody was told that any of it is safe.
+        _events.info(
             "journal.gap", partition=str(log.name), log_end=log.log_end, entry=header.base_offset
         )
         return False

@@ -422,9 +422,9 @@ class Log:
 
     def remember_end(self, safe_end: Offset) -> None:
         """Readers stop at what is safe, in these files or in the journal: let them find it."""
-        for end, segment, position in reversed(self._ends):
-            if end == safe_end:
-                self._reader.remember(end, segment, position)
+        for known in reversed(self._ends):
+            if known[0] == safe_end:
+                self._reader.remember_safe(known)
                 return
 
     @property

@@ -31,12 +31,20 @@ class LogSlice(NamedTuple):
 class Reader:
     """Reads the segments it was given, which their log changes."""
 
-    __slots__ = ("_bases", "_places", "_segments")
+    __slots__ = ("_bases", "_places", "_safe", "_segments")
 
     def __init__(self, segments: list[Segment], bases: list[Offset]) -> None:
         self._segments = segments
         self._bases = bases
         self._places: dict[int, tuple[Segment, int]] = {}
+        self._safe: tuple[Offset, Segment, int] | None = None
+
+    def remember_safe(self, end: tuple[Offset, Segment, int]) -> None:
+        """Most reads stop at this offset: what follows it is not safe yet.
+
+        HOT: once per group commit and partition.
+        """
+        self._safe = end
 
     def remember(self, offset: Offset, segment: Segment, position: int) -> None:
         """The batch that begins with ``offset`` begins, or will begin, at ``position``."""
@@ -48,6 +56,7 @@ class Reader:
     def forget(self) -> None:
         """Segments were cut or dropped."""
         self._places.clear()
+        self._safe = None
 
     def forget_segments(self, gone: list[Segment]) -> None:
         """Others stand in the place of these."""
@@ -112,6 +121,9 @@ class Reader:
         """The end of the batches of ``segment`` that end at or before ``upto``."""
         if upto <= segment.base_offset:
             return 0, segment.base_offset
+        safe = self._safe
+        if safe is not None and safe[0] == upto and safe[1] is segment:
+            return safe[2], upto
         known = self._places.get(upto)
         if known is not None and known[0] is segment:
             return known[1], upto
