@@ -8,6 +8,8 @@ import pytest
 
 from waystation.testing.process import BrokerProcess
 
+pytest_plugins = ["tests.support.spark"]
+
 # Programs that tools/test_tools.py had to unpack for want of root.
 _UNPACKED = Path(__file__).parent.parent / ".cache" / "tools" / "usr"
 os.environ["PATH"] += os.pathsep + str(_UNPACKED / "bin")

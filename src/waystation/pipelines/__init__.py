@@ -1,0 +1,1 @@
+"""Ready-made Spark jobs over topics, one per file."""

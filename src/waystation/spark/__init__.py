@@ -1,0 +1,1 @@
+"""The Spark data sources: topics as tables, and tables in a lake."""
