@@ -41,7 +41,8 @@ class DataLossError(WaystationError):
 def speaking_plainly() -> Iterator[None]:
     """Whatever goes wrong inside is shown to the user without a traceback, if it is expected.
 
-    Use it with ``with``, or as a decorator of a function that is not a generator.  The process ends with the error, so that nobody else's tracebacks are hidden.
+    Use it with ``with``, or as a decorator of a function that is not a generator.  The process
+    ends with the error, so that nobody else's tracebacks are hidden.
     """
     try:
         yield
