@@ -22,6 +22,7 @@ from waystation.client.descriptions import (
     TopicDescription,
 )
 from waystation.client.errors import code_of, error_of
+from waystation.client.fetch import ISOLATION
 from waystation.client.metadata import BrokerView, ClusterView
 from waystation.client.offsets import EARLIEST, LATEST, OffsetAndTime, list_offsets
 from waystation.client.options import ConnectionOptions, connection_settings
@@ -199,11 +200,16 @@ class Admin(GroupAdministration):
         return starts
 
     async def list_offsets(
-        self, wanted: Mapping[tuple[str, int], int]
+        self, wanted: Mapping[tuple[str, int], int], *, isolation: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTime]:
-        """The offset at a time in ms, or at ``EARLIEST`` or ``LATEST``; -1 if all are older."""
+        """The offset at a time in ms, or at ``EARLIEST`` or ``LATEST``; -1 if all are older.
+
+        With ``read_committed`` the latest is where the oldest open transaction begins.
+        """
         return await list_offsets(
-            self._router, {TopicPartition(*where): time for where, time in wanted.items()}
+            self._router,
+            {TopicPartition(*where): time for where, time in wanted.items()},
+            ISOLATION[isolation],
         )
 
     async def describe_producers(self, partition: tuple[str, int]) -> list[ProducerDescription]:
