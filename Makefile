@@ -53,11 +53,11 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 # An editable install, so that edits count at once; made anew when dependencies or compiled sources change.
-$(STAMPS)/run: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py src/waystation/records/codec.pxd src/waystation/records/keys.py src/waystation/records/keys.pxd
+$(STAMPS)/run: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py src/waystation/records/codec.pxd src/waystation/records/columns.py src/waystation/records/columns.pxd src/waystation/records/keys.py src/waystation/records/keys.pxd
 	$(BIN)/pip install --disable-pip-version-check -q -e .
 	@touch $@
 
-$(STAMPS)/dev: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py src/waystation/records/codec.pxd src/waystation/records/keys.py src/waystation/records/keys.pxd
+$(STAMPS)/dev: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py src/waystation/records/codec.pxd src/waystation/records/columns.py src/waystation/records/columns.pxd src/waystation/records/keys.py src/waystation/records/keys.pxd
 	$(BIN)/pip install --disable-pip-version-check -q -e '.[dev]'
 	@touch $@ $(STAMPS)/run
 

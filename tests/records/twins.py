@@ -1,11 +1,11 @@
-"""The record codec and the map of keys, compiled where they were, and always as plain Python."""
+"""The record codec, the map of keys and the columns, compiled where they were, and always as plain Python."""
 
 from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from waystation.records import codec, keys
+from waystation.records import codec, columns, keys
 
 FOLDER = Path(codec.__file__).parent
 
@@ -26,4 +26,5 @@ def is_compiled(module: ModuleType) -> bool:
 PURE = _pure("codec")
 TWINS = [codec, PURE] if is_compiled(codec) else [PURE]
 KEYS_TWINS = [keys, _pure("keys")] if is_compiled(keys) else [_pure("keys")]
+COLUMNS_TWINS = [columns, _pure("columns")] if is_compiled(columns) else [_pure("columns")]
 NAMES = ["compiled", "pure"] if is_compiled(codec) else ["pure"]

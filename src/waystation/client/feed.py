@@ -5,8 +5,7 @@ fetched ahead costs its bytes on the wire and no more.  Promises:
 
 1. messages come out in the order of their offsets, none before the position, none twice;
 2. a batch's checksum is verified before any of its messages is handed out;
-3. what the broker wrote for itself is never handed out, nor, to who reads only what is
-   committed, what a transaction took back.
+3. what is not for the application's eyes is never handed out (``visible.py`` says what is).
 """
 
 from collections import deque
@@ -15,17 +14,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from waystation.client.message import Message
+from waystation.client.visible import Visibility
 from waystation.messages.fetch import AbortedTransaction
 from waystation.model.errors import CorruptBatchError
-from waystation.model.ids import ProducerId, TopicPartition
+from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
-from waystation.records.batch import records_of, rows_of
+from waystation.records.batch import rows_of
 from waystation.records.header import BatchHeader, batches, check
 
 __all__ = ["Feed"]
-
-_ABORT = b"\x00\x00\x00\x00"
-"""The key of the marker that ends an aborted transaction: version 0, type 0."""
 
 
 class _Waiting(NamedTuple):
@@ -45,11 +42,10 @@ class Feed:
     """
 
     __slots__ = (
-        "_aborted",
         "_batches",
         "_decoded",
         "_limit_bytes",
-        "_to_abort",
+        "_visibility",
         "buffered_bytes",
         "fetch_at",
         "life",
@@ -65,8 +61,7 @@ class Feed:
         self._limit_bytes = limit_bytes
         self._batches: deque[_Waiting] = deque()
         self._decoded: deque[Message] = deque()
-        self._to_abort: list[AbortedTransaction] = []
-        self._aborted: set[ProducerId] = set()
+        self._visibility = Visibility(limit_bytes)
 
     @property
     def has_messages(self) -> bool:
@@ -86,8 +81,7 @@ class Feed:
 
     def add(self, records: memoryview, aborted: Iterable[AbortedTransaction] = ()) -> None:
         """Take the batches that came for ``fetch_at``."""
-        self._to_abort.extend(aborted)
-        self._to_abort.sort(key=lambda one: one.first_offset)
+        self._visibility.note(aborted)
         for at, header in batches(records):
             if header.next_offset > self.fetch_at:
                 self._batches.append(_Waiting(records, at, header))
@@ -119,7 +113,7 @@ class Feed:
         self.buffered_bytes -= header.size_bytes
         try:
             check(view, at)
-            if self._is_shown(waiting):
+            if self._visibility.shows(view, at, header):
                 rows = rows_of(view, at, limit_bytes=self._limit_bytes)
                 topic, partition = self.partition
                 start = self.position
@@ -139,23 +133,8 @@ class Feed:
         if not self._decoded:
             self.position = header.next_offset
 
-    def _is_shown(self, waiting: _Waiting) -> bool:
-        header = waiting.header
-        while self._to_abort and self._to_abort[0].first_offset <= header.last_offset:
-            self._aborted.add(ProducerId(self._to_abort.pop(0).producer_id))
-        if header.is_control:
-            if header.producer_id in self._aborted and self._is_abort(waiting):
-                self._aborted.discard(header.producer_id)
-            return False
-        return not (header.is_transactional and header.producer_id in self._aborted)
-
-    def _is_abort(self, waiting: _Waiting) -> bool:
-        records = records_of(waiting.view, waiting.at, limit_bytes=self._limit_bytes)
-        return bool(records) and records[0].key == _ABORT
-
     def _clear(self) -> None:
         self._batches.clear()
         self._decoded.clear()
-        self._to_abort.clear()
-        self._aborted.clear()
+        self._visibility.clear()
         self.buffered_bytes = 0
