@@ -45,6 +45,20 @@ BATCH: Final = "waystation.batch"
 
 # Features that a reader of whole Parquet files need not know about.
 _HARMLESS: Final = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+# Features of writers that adding whole files keeps by itself.
+_KEPT: Final = {
+    *_HARMLESS,
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "generatedColumns",
+    "invariants",
+}
+# Of these the table itself says whether it has any.
+_RULES: Final = {"delta.generationExpression", "delta.identity.start", "delta.invariants"}
+
 _LATELY: Final = 50
 
 
@@ -115,6 +129,21 @@ class _Delta:
             )
             for row in sorted(added.select(names).to_pylist(), key=lambda row: str(row["path"]))
         ]
+
+    def check_appendable(self) -> None:
+        protocol = self._table.protocol()
+        about = self._table.metadata().configuration
+        rules = set(protocol.writer_features or ()) - _KEPT
+        rules |= {name for name in about if name.startswith("delta.constraints.")}
+        if about.get("delta.columnMapping.mode", "none") != "none":
+            rules.add("columnMapping")
+        rules |= {rule for field in self.schema.fields for rule in _RULES & field.metadata.keys()}
+        if rules:
+            raise TableError(
+                self._location.path,
+                f"it has rules that waystation.table does not keep ({', '.join(sorted(rules))}). "
+                "Write to another path",
+            )
 
     def is_decided(self, key: BatchKey) -> bool:
         decided = self._table.transaction_version(_of_query(key))

@@ -57,6 +57,9 @@ class Table(Protocol):
     def pieces(self) -> list[Piece]:
         """The files of this snapshot."""
 
+    def check_appendable(self) -> None:
+        """Refuse a table whose rules for new rows we would not keep."""
+
     def is_decided(self, key: BatchKey) -> bool:
         """Whether the batch is committed; an error if the sink belongs to another checkpoint."""
 

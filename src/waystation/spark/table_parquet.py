@@ -117,6 +117,9 @@ class _Parquet:
             for file in entry["files"]
         ]
 
+    def check_appendable(self) -> None:
+        """Nobody else makes such tables."""
+
     def is_decided(self, key: BatchKey) -> bool:
         known = self._sinks().get(key.sink)
         if known is None:

@@ -94,6 +94,7 @@ def _target(settings: WriteSettings, location: Location, schema: StructType) -> 
             _check_room(location)
             kind.create(location, schema, settings.partition_by)
         table = kind.open_table(location)
+        table.check_appendable()
         location.check_writable()
     except OSError as error:
         raise TableError(
