@@ -131,6 +131,7 @@ class RecordColumns:
         Refuses whatever ``codec.check_records`` refuses.  An ``append_time`` is the timestamp
         of every record: the broker's clock dated the batch, not the client's.
         """
+        self._next = self._stop = 0
         if count <= len(payload):  # else it is a lie, and memory is not taken for lies
             _widen(self._places, count * PLACE_FIELDS)
         locate_records(payload, count, base_offset, last_offset_delta, base_timestamp, self._places)

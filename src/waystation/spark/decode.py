@@ -81,7 +81,7 @@ class SpanDecoder:
         """Check the batch and hand it to the columns; false if nothing of it is shown."""
         try:
             check(records, at)
-            if not visibility.shows(records, at, header):
+            if not visibility.shows(records, at, header) or not header.records_count:
                 return False
             appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
             self._columns.begin(

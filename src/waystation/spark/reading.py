@@ -24,6 +24,7 @@ from waystation.client.options import connection_settings
 from waystation.client.raw import Fetched, PartitionReader
 from waystation.client.router import Router
 from waystation.client.settings import ConsumerSettings, checked
+from waystation.client.transport import Connect, connect_tcp
 from waystation.model.errors import RequestTimedOutError
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
@@ -34,7 +35,7 @@ from waystation.spark.options import connection_options
 from waystation.spark.spans import Span
 from waystation.telemetry.logs import get_logger
 
-__all__ = ["ReadPlan", "read_span"]
+__all__ = ["ReadPlan", "SpanWalk", "read_span"]
 
 _events = get_logger("spark")
 
@@ -70,7 +71,7 @@ def read_span(plan: ReadPlan, span: Span) -> Iterator[pa.RecordBatch]:
         return
     decoder = SpanDecoder(plan.columns, span)
     loop = new_loop()
-    walk = _Walk(plan, span)
+    walk = SpanWalk(plan, span)
     try:
         loop.run_until_complete(walk.begin())
         while (fetched := loop.run_until_complete(walk.next())) is not None:
@@ -81,13 +82,14 @@ def read_span(plan: ReadPlan, span: Span) -> Iterator[pa.RecordBatch]:
         loop.close()
 
 
-class _Walk:
+class SpanWalk:
     """From answer to answer through the span, one asked for ahead."""
 
-    def __init__(self, plan: ReadPlan, span: Span) -> None:
+    def __init__(self, plan: ReadPlan, span: Span, *, connect: Connect = connect_tcp) -> None:
         self._plan, self._span = plan, span
         self._at = Offset(span.start)
-        self._router = Router(plan.bootstrap, connection_settings(connection_options(plan.client)))
+        settings = connection_settings(connection_options(plan.client))
+        self._router = Router(plan.bootstrap, settings, connect=connect)
         self._reader = PartitionReader(
             self._router,
             checked(ConsumerSettings(isolation=plan.isolation)),
