@@ -9,7 +9,7 @@ but themselves.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn
 
@@ -34,6 +34,7 @@ COMMANDS = {
     "produce": "Send messages from standard input, a file or the command line.",
     "consume": "Print messages.",
     "group": "List, describe, reset and delete consumer groups.",
+    "pipeline": "Run Spark jobs over topics: tables, metrics, reports.",
     "doctor": "Check this machine and say the remedy for what is wrong.",
     "completion": "Print the completion script of a shell.",
 }
@@ -46,32 +47,38 @@ _COMPLETING = "_WAYSTATION_COMPLETE"
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are needed."""
 
+    lines: Mapping[str, str] = COMMANDS
+
+    def find(self, name: str) -> object:
+        """Import one of the commands."""
+        return getattr(import_module(f"waystation.cli.{name}"), name)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order of the table: as one would use them."""
-        return list(COMMANDS)
+        return list(self.lines)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command; ``None`` if there is no such."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.lines:
             return None
-        found = getattr(import_module(f"waystation.cli.{cmd_name}"), cmd_name)
+        found = self.find(cmd_name)
         assert isinstance(found, click.Command), f"{found!r} is no command"
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl(list(self.lines.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; a misspelt one is answered with its nearest neighbour."""
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if name not in self.lines and not name.startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(name, COMMANDS, n=1)
+            near = get_close_matches(name, self.lines, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"There is no command {name!r}.{hint}")
         return super().resolve_command(ctx, args)

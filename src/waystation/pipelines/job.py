@@ -29,6 +29,7 @@ from waystation.pipelines.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = [
     "Job",
@@ -36,6 +37,7 @@ __all__ = [
     "JobFailedError",
     "follow",
     "job_options",
+    "pairs",
     "session",
     "source",
     "subscription",
@@ -65,16 +67,22 @@ class Job:
 
     def source_options(self) -> dict[str, str]:
         """What the source is told beyond topics and brokers."""
-        return _pairs(self.options)
+        return pairs(self.options, "--option")
 
 
 def source(
-    spark: "SparkSession", job: Job | Mapping[str, Any], *, stream: bool, **options: object
+    spark: "SparkSession",
+    job: Job | Mapping[str, Any],
+    *,
+    stream: bool,
+    schema: "StructType | str | None" = None,
+    **options: object,
 ) -> "DataFrame":
     """The topics of ``job`` as a frame: all that is there, or all that comes.
 
     Instead of a ``Job``, a mapping with ``bootstrap``, ``topics`` or ``pattern``, and ``group``.
-    ``options`` are those of the source, and win.
+    ``options`` are those of the source, and win.  A narrower ``schema`` is faster: columns that it
+    leaves out are never copied.
     """
     asked = job if isinstance(job, Job) else Job(**job)
     told: dict[str, object] = {
@@ -84,10 +92,10 @@ def source(
         **asked.source_options(),
         **options,
     }
-    reader: Any = spark.readStream if stream else spark.read
-    frame: DataFrame = (
-        reader.format(FORMAT).options(**{name: _said(value) for name, value in told.items()}).load()
-    )
+    reader: Any = (spark.readStream if stream else spark.read).format(FORMAT)
+    if schema is not None:
+        reader = reader.schema(schema)
+    frame: DataFrame = reader.options(**{name: _said(one) for name, one in told.items()}).load()
     return frame
 
 
@@ -177,8 +185,8 @@ def _job(given: dict[str, Any]) -> Job:
     if bool(job.topics) == (pattern is not None):
         raise click.UsageError("say which topics, once: --topics A,B or --topic-pattern RE")
     _check_pattern(pattern)
-    _check_pairs(job.conf, "--conf")
-    _check_pairs(job.options, "--option")
+    pairs(job.conf, "--conf")
+    pairs(job.options, "--option")
     return job
 
 
@@ -191,16 +199,15 @@ def _check_pattern(pattern: str | None) -> None:
         ) from None
 
 
-def _check_pairs(texts: tuple[str, ...], option: str) -> None:
+def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    """Read ``NAME=VALUE`` as given to ``option``."""
+    found: dict[str, str] = {}
     for text in texts:
-        name, equals, _ = text.partition("=")
+        name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise click.UsageError(f"{option} {text!r}: must be NAME=VALUE")
-
-
-def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
-    split = (text.partition("=") for text in texts)
-    return {name.strip(): value for name, _, value in split}
+        found[name.strip()] = value
+    return found
 
 
 def _is_of_spark(error: Exception) -> bool:

@@ -28,7 +28,16 @@ __all__ = ["check_java", "check_packages", "session"]
 
 _OLDEST_JAVA = 17
 _INSTALL = "Remedy: pip install 'waystation[pipelines]'"
-_OLDEST = {"pyspark": (4, 1), "pyarrow": (17,), "pandas": (2, 2), "numpy": (1, 26)}
+_OLDEST = {
+    "pyspark": (4, 1),
+    "pyarrow": (17,),
+    "pandas": (2, 2),
+    "numpy": (1, 26),
+    "deltalake": (1, 0),
+    "fastavro": (1, 9),
+    "protobuf": (5, 28),
+    "matplotlib": (3, 9),
+}
 _TOO_NEW = {"pandas": (3,)}
 _LAUNCHED_BY_SUBMIT = "PYSPARK_GATEWAY_PORT"
 
