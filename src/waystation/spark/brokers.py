@@ -80,7 +80,7 @@ class Brokers:
         """The first offset at or after each time in ms; None where all are older."""
 
         async def ask(admin: Admin) -> dict[TopicPartition, int | None]:
-            found = await admin.list_offsets(times, isolation=self._options.isolation)
+            found = await admin.list_offsets(dict(times.items()), isolation=self._options.isolation)
             return {where: one.offset if one.offset >= 0 else None for where, one in found.items()}
 
         return self._run(ask)
@@ -106,7 +106,7 @@ class Brokers:
 
         async def tell(admin: Admin) -> None:
             try:
-                await admin.alter_group_offsets(group, offsets)
+                await admin.alter_group_offsets(group, dict(offsets.items()))
             except NonEmptyGroupError:
                 raise BadOptionError(
                     f"groupId: group {group} has members, whose offsets would be overwritten: "

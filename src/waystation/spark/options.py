@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from waystation.client.bootstrap import parse_bootstrap
@@ -17,7 +18,7 @@ from waystation.client.options import ConnectionOptions
 from waystation.client.settings import ConnectionSettings
 from waystation.model.errors import WaystationError
 from waystation.model.ids import TopicPartition
-from waystation.model.settings import Option, option, options_of, unknown_option
+from waystation.model.settings import Option, option, options_of
 from waystation.spark.errors import BadOptionError
 from waystation.spark.offsets import parse_offsets, parse_partitions
 from waystation.spark.planning import EARLIEST, LATEST, Limits, Position
@@ -279,11 +280,10 @@ def _is_plain_security(name: str, text: str) -> bool:
 def _unknown(spelled: str, name: str) -> str:
     if name in _INSTEAD:
         return f"unknown option {spelled}: {_INSTEAD[name]}"
-    names = [*_KNOWN, *_CLIENT]
-    sentence = unknown_option(name, names)
-    for small, known in _KNOWN.items():
-        sentence = re.sub(rf"(?<=\s){re.escape(small)}(?=\s|\?|$)", known.name, sentence)
-    return sentence.replace(f"unknown option {name}", f"unknown option {spelled}")
+    near = get_close_matches(name, [*_KNOWN, *_CLIENT], n=2)
+    shown = [_KNOWN[one].name if one in _KNOWN else f"{_PREFIX}{one}" for one in near]
+    hint = f"; did you mean {' or '.join(shown)}?" if shown else ": the documentation lists them"
+    return f"unknown option {spelled}{hint}"
 
 
 def _parsed(known: Option, text: str, name: str | None = None) -> Any:
