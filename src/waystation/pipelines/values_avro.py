@@ -77,7 +77,7 @@ def spark_type(definition: bytes) -> StructType:
 
 def parser(definition: bytes) -> Callable[[bytes], Any]:
     """Reads one datum, which must be the whole value."""
-    schema = fastavro.parse_schema(_without_unknown_logic(_expanded(definition)))
+    schema = fastavro.parse_schema(_without_unknown_logic(json.loads(definition)))
 
     def parse(value: bytes) -> Any:
         stream = io.BytesIO(value)
@@ -172,11 +172,10 @@ def _without_unknown_logic(schema: Any) -> Any:
     kept = {
         name: _without_unknown_logic(value) if name in ("type", "items", "values") else value
         for name, value in schema.items()
-        if not name.startswith("__")
     }
     if "fields" in kept:
         kept["fields"] = [_without_unknown_logic(field) for field in kept["fields"]]
     logical = kept.get("logicalType")
-    if logical != "decimal" and (kept.get("type"), logical) not in _LOGICAL:
-        kept.pop("logicalType", None)
+    if logical not in (None, "decimal") and (kept["type"], logical) not in _LOGICAL:
+        del kept["logicalType"]
     return kept
