@@ -8,7 +8,7 @@ STAMPS := .venv/stamps
 # pytest workers for the tests that share the machine; tests marked `alone` follow, one by one.
 WORKERS ?= 2
 
-.PHONY: help run test check format bench soak compat demo clean
+.PHONY: help run test check format bench soak compat demo pipeline clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ compat: $(STAMPS)/dev ## clients from npm, Maven Central and Go against a real b
 demo: $(STAMPS)/run ## a guided tour of every face
 	$(BIN)/python tools/demo.py
 
+pipeline: $(STAMPS)/pipeline ## the Spark pipeline end to end: load, archive, metrics, capacity, audit
+	$(BIN)/python tools/pipeline.py $(ARGS)
+
 clean: ## remove everything that make made, but no data
 	rm -rf .venv .cache build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
@@ -60,6 +63,11 @@ $(STAMPS)/run: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/cod
 $(STAMPS)/dev: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py src/waystation/records/codec.pxd src/waystation/records/columns.py src/waystation/records/columns.pxd src/waystation/records/keys.py src/waystation/records/keys.pxd
 	$(BIN)/pip install --disable-pip-version-check -q -e '.[dev]'
 	@touch $@ $(STAMPS)/run
+
+$(STAMPS)/pipeline: $(STAMPS)/run pyproject.toml tools/test_tools.py
+	$(BIN)/pip install --disable-pip-version-check -q -e '.[pipelines]'
+	$(BIN)/python tools/test_tools.py java
+	@touch $@
 
 $(STAMPS)/tools: $(STAMPS)/venv tools/test_tools.py
 	$(BIN)/python tools/test_tools.py
