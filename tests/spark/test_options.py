@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from waystation.client.settings import ConnectionSettings
 from waystation.model.ids import TopicPartition
-from waystation.model.settings import options_of
+from waystation.model.settings import Option, options_of
 from waystation.spark.errors import BadOptionError
 from waystation.spark.options import (
     ReadOptions,
@@ -172,8 +173,15 @@ def test_what_suits_a_stream_is_right_until_spark_says_what_it_reads() -> None:
     parse_options({**options, "endingOffsets": "latest"}, stream=None)
 
 
-def test_every_option_is_in_the_reference() -> None:
+@pytest.mark.parametrize("known", options_of(SourceSettings), ids=lambda known: known.name)
+def test_the_reference_says_what_the_declaration_says(known: Option) -> None:
+    said = f"`{known.format(known.default)}`" if known.default or known.kind is bool else "–"
+
+    assert f"| `{known.name}` | {said} | {known.doc} |\n" in REFERENCE.read_text()
+
+
+def test_the_reference_names_the_clients_options() -> None:
     text = REFERENCE.read_text()
 
-    for known in options_of(SourceSettings):
-        assert f"| `{known.name}`" in text, known.name
+    for known in options_of(ConnectionSettings):
+        assert f"`kafka.{known.kafka}`" in text
