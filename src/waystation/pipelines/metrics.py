@@ -1,0 +1,260 @@
+"""``metrics``: what went through topics, window by window, in a table and on a page.
+
+Per window and topic: messages, bytes, both per second, how old records were when they were seen
+(median, 99th percentile, maximum), how many came late, and the most frequent keys.
+
+A window is that of the record's own timestamp, and is amended whenever another of its records
+comes: nothing is dropped for being late, nothing is counted twice (``metrics_table.py``), and
+whatever order records come in, the figures are the same (``metrics_windows.py``).  Late is what
+comes more than ``late_s`` after the youngest record of its topic; it is counted, and counts.
+
+    waystation pipeline metrics --topics orders --to lake/metrics --available-now
+"""
+
+import posixpath
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from waystation.pipelines.failures import JobError
+from waystation.pipelines.job import FORMAT, Job, follow, job_options, session, subscription
+from waystation.pipelines.metrics_report import render
+from waystation.pipelines.metrics_table import MetricsTable
+from waystation.pipelines.metrics_windows import Asked, Figures, Windows, summarised
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["command", "metrics", "render"]
+
+_COLUMNS = "key binary, value binary, topic string, timestamp timestamp"
+_PARTIAL = (
+    "window long, topic string, messages long, bytes long, late long, newest long, age_max long, "
+    "ages array<struct<bucket:int,messages:long>>, keys array<struct<key:string,messages:long>>"
+)
+_SIZE = "ifnull(octet_length(key), 0L) + ifnull(octet_length(value), 0L) AS bytes"
+_KEYS_AT_LEAST = 100
+# The driver adds up the windows of a batch: this bounds how many there can be.
+_OFFSETS_PER_TRIGGER = 2_000_000
+_RENDER_EVERY_S = 10.0
+
+
+def metrics(
+    spark: "SparkSession",
+    *,
+    bootstrap: str,
+    topics: str | Sequence[str] = (),
+    pattern: str | None = None,
+    to: str | Path,
+    checkpoint: str | Path | None = None,
+    window_s: float = 60,
+    late_s: float = 600,
+    top_keys: int = 10,
+    group: str | None = None,
+    available_now: bool = False,
+    every_s: float = 10.0,
+    report: bool = True,
+    source_options: Mapping[str, object] | None = None,
+) -> "StreamingQuery":
+    """Start measuring ``topics`` into the table ``to``, and return the running query.
+
+    With ``report``, a page with plots stands beside the table and is kept up to date.
+    """
+    to = str(to).rstrip("/")
+    window_ms = round(window_s * 1_000)
+    if window_ms < 1 or late_s < 0 or top_keys < 0:
+        raise JobError(
+            f"window_s is {window_s}, late_s {late_s}, top_keys {top_keys}: the first must be at "
+            "least 0.001, the others not negative"
+        )
+    MetricsTable.made(to, window_ms)
+    told = {
+        "bootstrap.servers": bootstrap,
+        **subscription(topics, pattern),
+        "groupId": group or default_group(to),
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": _OFFSETS_PER_TRIGGER,
+        **(source_options or {}),
+    }
+    reader = spark.readStream.format(FORMAT).schema(_COLUMNS)
+    frame = reader.options(**{name: str(value) for name, value in told.items()}).load()
+    _publish_progress(spark)
+    amendment = _Amendment(to, window_ms, round(late_s * 1_000), top_keys, report)
+    writer = (
+        frame.writeStream.foreachBatch(amendment)
+        .queryName(f"metrics {to}")
+        .option("checkpointLocation", str(checkpoint or f"{to}-checkpoint"))
+    )
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{round(every_s * 1_000)} milliseconds").start()
+
+
+def default_group(to: str) -> str:
+    """The group whose offsets show how far the job is."""
+    name = posixpath.basename(to.rstrip("/")) or "metrics"
+    return f"metrics-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}"
+
+
+class _Amendment:
+    """What is done with each batch; runs on the driver."""
+
+    def __init__(self, to: str, window_ms: int, late_ms: int, top_keys: int, report: bool) -> None:
+        self._to = to
+        self._window_ms, self._late_ms = window_ms, late_ms
+        self._top_keys = top_keys
+        self._capacity = max(_KEYS_AT_LEAST, 10 * top_keys)
+        self._report = report
+        self._rendered_at = float("-inf")
+
+    def __call__(self, frame: "DataFrame", batch: int) -> None:
+        """Add the batch to the table, unless it is in it."""
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query, "a batch runs inside its query"
+        table = MetricsTable.open(self._to)
+        table.claim(query)
+        if not table.has(query, batch):
+            windows = self._windows(frame, table)
+            if windows:
+                table.amend(query, batch, windows, self._capacity)
+        self._render()
+
+    def _windows(self, frame: "DataFrame", table: MetricsTable) -> Windows:
+        """Tasks measure their records; only figures come to the driver."""
+        now_ms = time.time_ns() // 1_000_000
+        asked = Asked(
+            window_ms=self._window_ms,
+            seen_ms=now_ms,
+            late_before_ms={
+                # A record from the future must not make everything else late.
+                topic: min(newest, now_ms) - self._late_ms
+                for topic, newest in table.newest_ms().items()
+            },
+            capacity=self._capacity,
+        )
+        # Values stay in the JVM: only their sizes are of interest.
+        measured = frame.selectExpr("key", _SIZE, "topic", "timestamp")
+        windows = Windows()
+        partials = measured.mapInArrow(partial(_partials, asked=asked), _PARTIAL)
+        for row in partials.toLocalIterator():
+            windows.add((row["window"], row["topic"]), _figures(row), self._capacity)
+        return windows
+
+    def _render(self) -> None:
+        if self._report and time.monotonic() - self._rendered_at >= _RENDER_EVERY_S:
+            render(self._to, top_keys=self._top_keys, running=True)
+            self._rendered_at = time.monotonic()
+
+
+def _partials(batches: Iterator["pa.RecordBatch"], asked: Asked) -> Iterator["pa.RecordBatch"]:
+    """What one task found, as rows of ``_PARTIAL``."""
+    import pyarrow as pa
+
+    counted = [("messages", pa.int64())]
+    schema = pa.schema(
+        [
+            ("window", pa.int64()),
+            ("topic", pa.string()),
+            *((name, pa.int64()) for name in ("messages", "bytes", "late", "newest", "age_max")),
+            ("ages", pa.list_(pa.struct([("bucket", pa.int32()), *counted]))),
+            ("keys", pa.list_(pa.struct([("key", pa.string()), *counted]))),
+        ]
+    )
+    rows: list[dict[str, Any]] = []
+    for (window, topic), figures in summarised(batches, asked):
+        rows.append(
+            {
+                "window": window,
+                "topic": topic,
+                "messages": figures.messages,
+                "bytes": figures.payload_bytes,
+                "late": figures.late,
+                "newest": figures.newest_ms,
+                "age_max": figures.age_max_ms,
+                "ages": [{"bucket": one, "messages": n} for one, n in figures.ages.items()],
+                "keys": [{"key": one, "messages": n} for one, n in figures.keys.items()],
+            }
+        )
+        if len(rows) == 1_000:
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+            rows = []
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def _figures(row: Any) -> Figures:
+    return Figures(
+        messages=row["messages"],
+        payload_bytes=row["bytes"],
+        late=row["late"],
+        newest_ms=row["newest"],
+        age_max_ms=row["age_max"],
+        ages={one["bucket"]: one["messages"] for one in row["ages"]},
+        keys={one["key"]: one["messages"] for one in row["keys"]},
+    )
+
+
+def _publish_progress(spark: "SparkSession") -> None:
+    from waystation.spark.progress import publish_progress
+
+    publish_progress(spark)
+
+
+@click.command("metrics")
+@job_options
+@click.option("--to", required=True, metavar="DIR", help="The table's folder.")
+@click.option(
+    "--window",
+    "window_s",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a window is.",
+)
+@click.option(
+    "--late",
+    "late_s",
+    type=click.FloatRange(0),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="From when on a record counts as late; it is counted in its window all the same.",
+)
+@click.option("--top-keys", type=click.IntRange(0), default=10, show_default=True)
+@click.option("--no-report", is_flag=True, help="Make no page beside the table.")
+def command(
+    job: Job, to: str, window_s: float, late_s: float, top_keys: int, no_report: bool
+) -> None:
+    """Measure topics: messages, bytes, age and top keys per window, as table and page."""
+    query = metrics(
+        session(job, "metrics"),
+        bootstrap=job.bootstrap,
+        topics=job.topics,
+        pattern=job.pattern,
+        to=to,
+        checkpoint=job.checkpoint,
+        window_s=window_s,
+        late_s=late_s,
+        top_keys=top_keys,
+        group=job.group,
+        available_now=job.available_now,
+        every_s=job.every_s,
+        report=not no_report,
+        source_options=job.source_options(),
+    )
+    follow(query, json_output=job.json_output)
+    if not no_report:
+        page = render(to, top_keys=top_keys)
+        click.echo(f"table {to}, page {page}", err=True)
+
+
+if __name__ == "__main__":
+    command()
