@@ -65,7 +65,7 @@ def one_batch(value_bytes: int) -> pa.RecordBatch:
     while builder.append(None, os.urandom(value_bytes), timestamp=Millis(_NOW_MS)):
         pass
     raw = memoryview(builder.build())
-    fetched = Fetched(raw, list(batches(raw)), (), Offset(0), Offset(0))
+    fetched = Fetched(Offset(0), raw, list(batches(raw)), (), Offset(0), Offset(0))
     columns = tuple(name for name in ARROW.names if name in COLUMNS.names)
     decoder = SpanDecoder(columns, Span("read-0", 0, 0, 1 << 40))
     return next(decoder.decode(fetched))

@@ -66,7 +66,7 @@ def fetched(
     listed = tuple(
         AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted
     )
-    return Fetched(view, whole, listed, end, end)
+    return Fetched(Offset(at), view, whole, listed, end, end)
 
 
 def _stamped(raw: bytearray, base: int) -> bytearray:

@@ -181,6 +181,11 @@ def test_batches_that_compaction_emptied_are_passed_over() -> None:
     assert column(decoded(fetched(raw)), "offset") == [2]
 
 
+def test_what_comes_before_the_offset_asked_for_is_not_shown() -> None:
+    """A batch comes whole, though its first records were deleted meanwhile."""
+    assert column(decoded(fetched(batch(0, [b"a"] * 9), at=6)), "offset") == [6, 7, 8]
+
+
 def test_a_corrupt_batch_names_its_place_and_shows_nothing() -> None:
     raw = batch(4, [b"good"]) + batch(5, [b"bad"])
     raw[-1] ^= 1

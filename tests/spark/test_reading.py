@@ -12,7 +12,7 @@ import pytest
 
 from tests.spark.logs import ABORT, batch, emptied, marker
 from tests.support.scripted_broker import ScriptedBroker
-from waystation import Admin, Producer
+from waystation import Admin, Producer, TopicPartition
 from waystation.client.raw import TopicRecreatedError
 from waystation.messages.fetch import (
     AbortedTransaction,
@@ -147,7 +147,7 @@ def test_a_plan_travels() -> None:
 def test_deleted_records_are_a_loss_or_passed_over(bootstrap: str, topic: str) -> None:
     async def delete() -> None:
         async with Admin(bootstrap) as admin:
-            await admin.delete_records((topic, 0), 30)
+            await admin.delete_records({TopicPartition(topic, 0): 30})
 
     create(bootstrap, topic)
     produce(bootstrap, topic, [b"v"] * 100)

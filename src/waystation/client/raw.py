@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from waystation.client.connection import Connection
 from waystation.client.errors import (
+    ConnectionLostError,
     MessageRefusedError,
     NoSuchPartitionError,
     PositionOutOfRangeError,
@@ -67,8 +68,13 @@ class TopicRecreatedError(WaystationError):
 
 
 class Fetched(NamedTuple):
-    """One answer: whole batches with their positions, and how far the partition reaches."""
+    """One answer: whole batches with their positions, and how far the partition reaches.
 
+    What comes before ``offset``, which was asked for, is in the first batch by chance: it may
+    have been deleted.
+    """
+
+    offset: Offset
     records: memoryview
     batches: list[tuple[int, BatchHeader]]
     aborted: tuple[AbortedTransaction, ...]
@@ -136,7 +142,7 @@ class PartitionReader:
 
     async def _fetch(self, offset: Offset, most_bytes: int) -> Fetched:
         leader = await self._leader()
-        connection = await self._router.to_node(leader, held=True)
+        connection = await self._connection(leader)
         request, version = self._request(offset, most_bytes, connection)
         settings = self._settings
         timeout_s = (self._router.settings.request_timeout_ms + settings.fetch_max_wait_ms) / 1_000
@@ -146,7 +152,7 @@ class PartitionReader:
         for topic in response.responses:
             for told in topic.partitions:
                 return self._answer(offset, told)
-        return Fetched(memoryview(b""), [], (), offset, offset)
+        return Fetched(offset, memoryview(b""), [], (), offset, offset)
 
     async def _leader(self) -> NodeId:
         """The leader, looked for anew while none is known; see that the topic is the same."""
@@ -162,6 +168,13 @@ class PartitionReader:
             gone = code in _GONE
             raise error_of(code, f"topic {where.topic}" if gone else f"partition {where}")
         return leader
+
+    async def _connection(self, node: NodeId) -> Connection:
+        address = self._router.view.brokers[node].address
+        try:
+            return await self._router.to_node(node, held=True)
+        except ConnectionLostError as error:
+            raise ConnectionLostError(f"node {node} at {address}: {error}") from error
 
     def _request(
         self, offset: Offset, most_bytes: int, connection: Connection
@@ -203,6 +216,7 @@ class PartitionReader:
                 f"{offset} and not the rest: is it a broker older than Kafka 0.10.1?"
             )
         return Fetched(
+            offset,
             records,
             whole,
             tuple(told.aborted_transactions or ()),

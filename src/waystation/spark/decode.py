@@ -63,7 +63,7 @@ class SpanDecoder:
         for at, header in fetched.batches:
             if header.base_offset >= self._span.end:
                 return
-            if not self._begin(fetched.records, at, header, visibility):
+            if not self._begin(fetched, at, header, visibility):
                 continue
             while not columns.fill():
                 yield self._taken()
@@ -76,9 +76,10 @@ class SpanDecoder:
             yield self._taken()
 
     def _begin(
-        self, records: memoryview, at: int, header: BatchHeader, visibility: Visibility
+        self, fetched: Fetched, at: int, header: BatchHeader, visibility: Visibility
     ) -> bool:
         """Check the batch and hand it to the columns; false if nothing of it is shown."""
+        records = fetched.records
         try:
             check(records, at)
             if not visibility.shows(records, at, header) or not header.records_count:
@@ -91,7 +92,7 @@ class SpanDecoder:
                 header.last_offset_delta,
                 header.base_timestamp,
                 header.max_timestamp if appended else None,
-                self._span.start,
+                max(self._span.start, fetched.offset),
                 self._span.end,
             )
         except CorruptBatchError as error:
