@@ -34,6 +34,10 @@ class NoTopics:
         """None is there."""
         return ()
 
+    def wait_for(self, group_id: str) -> bool:
+        """None is there."""
+        return False
+
 
 def new_machine() -> Groups:
     """A coordinator that knows nothing yet."""

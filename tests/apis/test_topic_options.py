@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.apis.asking import TOPIC, Asking
-from tests.apis.conftest import MakeNode
+from tests.apis.conftest import MakeNode, coordinate
+from tests.apis.grouping import Grouping
 from tests.apis.kit import ThreadedNode, batch_of
 from tests.apis.options import shown, shows
 from waystation.model.errors import ErrorCode
@@ -201,6 +202,29 @@ def test_what_is_too_much_goes(tidy: ThreadedNode, tidily: Asking, topic: str) -
 
     tidy.until(lambda: partition_of(tidy, topic).log.log_start == 2)
     assert partition_of(tidy, topic).log.size_bytes == 2 * len(BATCH)
+
+
+@shows("retention.after.archive")
+def test_what_is_not_archived_stays(tidy: ThreadedNode, topic: str) -> None:
+    coordinate(tidy)
+    other = topic + "-other"
+    with Grouping(*tidy.address) as client:
+        client.create(topic, segment_bytes="600", retention_bytes="0", retention_after_archive="me")
+        client.create(other, segment_bytes="600", retention_bytes="0")
+        for wrong in ("lake,mirror", "lake\0", "é" * 16_384):
+            told = client.alter(TOPIC, topic, {"retention.after.archive": wrong})
+            assert told.error_code == ErrorCode.INVALID_CONFIG
+            assert "retention.after.archive" in (told.error_message or "")
+        for name in (topic, other):
+            fill(client, name)
+        tidy.until(lambda: partition_of(tidy, other).log.log_start == 3)
+        assert client.start_and_end(topic) == (0, 4)
+        assert client.commit("me", topic, 2) == 0
+
+        tidy.until(lambda: partition_of(tidy, topic).log.log_start == 2)
+        assert client.start_and_end(topic) == (2, 4)
+        client.configure(TOPIC, topic, retention_after_archive="")
+        tidy.until(lambda: partition_of(tidy, topic).log.log_start == 3)
 
 
 @shows("file.delete.delay.ms")

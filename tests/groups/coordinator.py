@@ -79,6 +79,7 @@ class Topics:
 
     def __init__(self) -> None:
         self.version = 0
+        self.archives: set[str] = set()
         self._topics: dict[str, TopicSeen] = {}
         self._ids = count(1)
 
@@ -100,6 +101,9 @@ class Topics:
 
     def names(self) -> Iterable[str]:
         return self._topics
+
+    def wait_for(self, group_id: str) -> bool:
+        return group_id in self.archives
 
 
 def subscription(*topics: str, **more: object) -> bytes:

@@ -251,6 +251,30 @@ def test_a_newer_commit_takes_back_the_time_asked_for(here: Coordinator) -> None
     assert here.offsets() == ORDERS
 
 
+def test_offsets_of_an_archive_stay_while_a_topic_waits_for_it() -> None:
+    here = Coordinator(offsets_retention_minutes=10)
+    here.topics.archives = {GROUP, "member"}
+    here.committed(ORDERS)
+    here.committed({("orders", 1): 1}, retention_ms=1)
+    (member,) = here.stable(None, group_id="member")
+    here.committed(ORDERS, member.generation, member.member_id, group_id="member")
+    here.leave((member.member_id, None), group_id="member")
+    here.committed(ORDERS, group_id="other")
+    here.wait(WEEK_MS)
+    here.restart()
+    here.wait(WEEK_MS)
+
+    assert here.offsets() == {**ORDERS, ("orders", 1): 1}
+    assert here.offsets("member") == ORDERS
+    assert here.offsets("other") == {}
+
+    here.topics.archives = {"member"}
+    here.wait(21 * MINUTE_MS)
+
+    assert here.offsets() == {}
+    assert here.offsets("member") == ORDERS
+
+
 def test_an_empty_group_without_offsets_is_forgotten(here: Coordinator) -> None:
     (member,) = here.stable(None)
     here.leave((member.member_id, None))

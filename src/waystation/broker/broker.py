@@ -7,6 +7,7 @@ stops it.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from waystation.broker.archives import Archives
 from waystation.broker.cleaning import Cleaning
 from waystation.broker.configs import Configs
 from waystation.broker.coordinators import GroupCoordinators
@@ -118,10 +119,13 @@ class Broker:
             syncs,
         )
         Gauges(registry, self.replicas, meters, directories, self.fetch_sessions, self.long_polls)
+        archives = Archives(self.groups, self.replicas, meters.label, registry)
         self._housekeeping = Housekeeping(
-            self.replicas, directories, self._holdings, lambda: self.settings, clock
+            self.replicas, directories, self._holdings, archives, lambda: self.settings, clock
         )
-        self._cleaning = Cleaning(self.replicas, lambda: self.settings, clock, chance, registry)
+        self._cleaning = Cleaning(
+            self.replicas, archives, lambda: self.settings, clock, chance, registry
+        )
         self._tasks = Tasks()
 
     @property
@@ -184,7 +188,7 @@ class Broker:
         self._group_settings = self.configs.in_force(after, self._groups_started_with)
         self._reconfigured(after)
         await self._holdings.carry_out(duties(before, after, self.node))
-        self.groups.follow(after)
+        self.groups.follow(after, self.configs.archive_groups(after))
 
     def _settings_of(self, topic: str) -> TopicSettings:
         return self.configs.topic(self._acting_on, topic)

@@ -8,6 +8,7 @@ reading, writing and syncing are the thread's (``storage/compaction.py``).
 2. A log that cannot be compacted now, on a full disk for instance, is left until the next look;
    one that is damaged until a restart.
 3. A failing disk takes its directory offline, as it does for everyone else.
+4. What a topic keeps for its archive is not compacted before it is archived.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from waystation.broker.archives import Archives
 from waystation.broker.pace import Pace, StoppedError
 from waystation.broker.replicas import Replicas
 from waystation.broker.settings import BrokerSettings
@@ -64,12 +66,14 @@ class Cleaning:
     def __init__(
         self,
         replicas: Replicas,
+        archives: Archives,
         settings: Callable[[], BrokerSettings],
         clock: Clock,
         chance: Chance,
         registry: Registry,
     ) -> None:
         self._replicas = replicas
+        self._archives = archives
         self._settings = settings
         self._clock = clock
         self._chance = chance
@@ -126,6 +130,7 @@ class Cleaning:
         candidates: list[_Candidate] = []
         held: dict[Log, None] = {}
         dirtiest = 0.0
+        await self._archives.look()
         for number, partition in enumerate(self._replicas):
             if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -134,7 +139,7 @@ class Cleaning:
             if not log.settings.compacts or log.directory.offline is not None:
                 continue
             try:
-                dirt = dirt_of(log, partition.high_watermark, self._clock.now())
+                dirt = self._dirt_of(partition)
             except OSError as error:
                 self._failed(log, error)
                 continue
@@ -145,6 +150,12 @@ class Cleaning:
         self._dirtiest.set(dirtiest)
         self._forget_all_but(held)
         return max(candidates, key=lambda one: one.worth, default=None)
+
+    def _dirt_of(self, partition: Partition) -> Dirt:
+        kept_from, end = self._archives.kept_from(partition), partition.high_watermark
+        return dirt_of(
+            partition.log, end if kept_from is None else min(kept_from, end), self._clock.now()
+        )
 
     def _judge(self, partition: Partition, dirt: Dirt, now: Millis) -> _Candidate | None:
         log = partition.log
@@ -166,7 +177,7 @@ class Cleaning:
     async def _clean(self, partition: Partition) -> None:
         log, now, began_s = partition.log, self._clock.now(), self._clock.monotonic()
         # Looked at again: others had their turn of the loop since it was chosen.
-        dirt = dirt_of(log, partition.high_watermark, now)
+        dirt = self._dirt_of(partition)
         compaction = Compaction(
             log,
             dirt,

@@ -7,6 +7,7 @@ from typing import TypeVar
 from waystation.broker.settings import BrokerSettings
 from waystation.cluster.effective import (
     Explained,
+    archive_groups,
     broker_settings,
     explain_broker,
     explain_topic,
@@ -54,6 +55,10 @@ class Configs:
     def topic(self, image: ClusterImage, name: str) -> TopicSettings:
         """A topic's settings as ``image`` has them."""
         return topic_settings(image, name, self._node, self._topics)
+
+    def archive_groups(self, image: ClusterImage) -> frozenset[str]:
+        """The groups that topics of ``image`` wait for before they let records go."""
+        return archive_groups(image, self._node, self._topics)
 
     def explain_topic(self, name: str, options: Mapping[str, str] | None = None) -> list[Explained]:
         """Every option of a topic; ``options`` are its own if it is not made yet."""

@@ -14,7 +14,7 @@ The internal topic is made when somebody first looks for a coordinator.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 
 from waystation.broker.group_records import GroupRecordReader, encode
@@ -62,15 +62,16 @@ _events = get_logger("coordinator")
 class TopicsNow:
     """The cluster's topics as groups look at them; internal ones are not offered by name."""
 
-    __slots__ = ("_image", "version")
+    __slots__ = ("_archives", "_image", "version")
 
     def __init__(self) -> None:
         self._image = ClusterImage()
+        self._archives: Collection[str] = ()
         self.version = 0
 
-    def adopt(self, image: ClusterImage) -> bool:
+    def adopt(self, image: ClusterImage, archives: Collection[str] = ()) -> bool:
         """Look at another image; whether a topic came, grew or went."""
-        before, self._image = self._image, image
+        before, self._image, self._archives = self._image, image, archives
         if before.topics is image.topics or _sizes(before) == _sizes(image):
             return False
         self.version += 1
@@ -87,6 +88,10 @@ class TopicsNow:
     def names(self) -> Iterable[str]:
         """What a regular expression may choose from."""
         return [name for name, topic in self._image.topics.items() if not topic.internal]
+
+    def wait_for(self, group_id: str) -> bool:
+        """Whether a topic keeps what that group has not committed."""
+        return group_id in self._archives
 
 
 class Post:
@@ -201,15 +206,18 @@ class GroupCoordinators:
 
     # --- who leads ----------------------------------------------------------------------------
 
-    def follow(self, image: ClusterImage) -> None:
-        """Act on a new image: take up posts, give up others, tell machines of topics."""
+    def follow(self, image: ClusterImage, archives: Collection[str] = ()) -> None:
+        """Act on a new image: take up posts, give up others, tell machines of topics.
+
+        ``archives`` are the groups that topics wait for.
+        """
         before, self._image = self._image, image
         topic = image.topics.get(OFFSETS_TOPIC)
         if topic is not before.topics.get(OFFSETS_TOPIC):
             self._give_up(topic)
             if topic is not None:
                 self._take_up(topic)
-        if self._seen.adopt(image):
+        if self._seen.adopt(image, archives):
             for host in self._hosts():
                 host.submit(host.machine.topics_changed)
 

@@ -7,6 +7,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from waystation.broker.archives import Archives
 from waystation.broker.holdings import Holdings
 from waystation.broker.replicas import Replicas
 from waystation.broker.settings import BrokerSettings
@@ -14,7 +15,7 @@ from waystation.model.errors import StorageError
 from waystation.partition.partition import Partition
 from waystation.runtime.clock import Clock
 from waystation.storage.directory import DataDirectory, Work
-from waystation.storage.retention import retire
+from waystation.storage.retention import due_bytes, retire
 from waystation.telemetry.logs import get_logger
 
 events = get_logger("housekeeping")
@@ -36,12 +37,14 @@ class Housekeeping:
         replicas: Replicas,
         directories: Sequence[DataDirectory],
         holdings: Holdings,
+        archives: Archives,
         settings: Callable[[], BrokerSettings],
         clock: Clock,
     ) -> None:
         self._replicas = replicas
         self._directories = directories
         self._holdings = holdings
+        self._archives = archives
         self._settings = settings
         self._clock = clock
         self._flushed_up_to = 0
@@ -70,6 +73,7 @@ class Housekeeping:
         await self._checkpoint_some()
         if (now_s - self._retired_s) * 1_000 >= settings.log_retention_check_interval_ms:
             self._retired_s = now_s
+            await self._archives.look()
             await self._each(self._retire)
         await self._drop_retired()
 
@@ -133,9 +137,12 @@ class Housekeeping:
         partition.sync_if_due(now)
 
     def _retire(self, partition: Partition) -> None:
-        if partition.leading:
-            freed_bytes = retire(partition.log, self._clock.now(), partition.high_watermark)
-            if freed_bytes:
-                events.info(
-                    "segments.retired", partition=str(partition.name), freed_bytes=freed_bytes
-                )
+        if not partition.leading:
+            return
+        log, now, high_watermark = partition.log, self._clock.now(), partition.high_watermark
+        kept_from = self._archives.kept_from(partition)
+        freed_bytes = retire(log, now, high_watermark, kept_from)
+        if freed_bytes:
+            events.info("segments.retired", partition=str(partition.name), freed_bytes=freed_bytes)
+        if kept_from is not None:
+            self._archives.held(partition, due_bytes(log, now, high_watermark))

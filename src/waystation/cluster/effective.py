@@ -19,6 +19,8 @@ from waystation.model.topics import TopicSettings
 
 T = TypeVar("T")
 
+_AFTER_ARCHIVE = "retention.after.archive"
+
 
 class Source(IntEnum):
     """Where an option's value comes from; Kafka's numbers."""
@@ -62,6 +64,13 @@ def topic_settings(
     """The options of a topic in force on ``node``, which was started with ``static``."""
     with_broker = broker_settings(image, node, static)
     return _overlaid(with_broker, image.topic_options(name).options, _own_name)
+
+
+def archive_groups(image: ClusterImage, node: NodeId, static: TopicSettings) -> frozenset[str]:
+    """The groups that some topic names in ``retention.after.archive``."""
+    default = broker_settings(image, node, static).retention_after_archive
+    named = (own.options.get(_AFTER_ARCHIVE, "") for own in image.topic_configs.values())
+    return frozenset(group.strip() for group in (default, *named) if group.strip())
 
 
 def broker_settings(image: ClusterImage, node: NodeId, static: T) -> T:

@@ -20,13 +20,17 @@ class TopicSeen(NamedTuple):
 
 
 class TopicsSeen(Protocol):
-    """The cluster's topics now; ``version`` rises whenever any of them changes."""
+    """The cluster's topics now; ``version`` rises whenever any of them changes.
+
+    Topics ``wait_for`` a group that archives them: what it has not committed they keep.
+    """
 
     @property
     def version(self) -> int: ...
     def named(self, name: str) -> TopicSeen | None: ...
     def of_id(self, topic_id: TopicId) -> TopicSeen | None: ...
     def names(self) -> Iterable[str]: ...
+    def wait_for(self, group_id: str) -> bool: ...
 
 
 # --- the classic protocol ---------------------------------------------------------------------

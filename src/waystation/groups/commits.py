@@ -49,6 +49,7 @@ class Commits:
         "_offsets",
         "_round",
         "_settings",
+        "_topics",
         "forget",
         "keep",
         "sweep_at",
@@ -60,7 +61,7 @@ class Commits:
         settings: Callable[[], GroupSettings],
         topics: TopicsSeen,
     ) -> None:
-        self._groups, self._settings = groups, settings
+        self._groups, self._settings, self._topics = groups, settings, topics
         self._offsets = Offsets()
         self.keep, self.forget = self._offsets.keep, self._offsets.forget
         self._gone_topics = GoneTopics(self._offsets, topics)
@@ -80,6 +81,10 @@ class Commits:
         for group_id in self._offsets.group_ids():
             for position in self._offsets.of_group(group_id):
                 yield group_id, position.topic, position.partition, position.offset
+
+    def positions(self, group_id: str, to: Waiter) -> Outcome[Record]:
+        """Answered by every ``Position`` of the group."""
+        return _answer(to, tuple(self._offsets.of_group(group_id)))
 
     def tombstones(self, group_id: str) -> list[Record]:
         """What makes a replay forget all offsets of a group."""
@@ -176,7 +181,7 @@ class Commits:
         """What to forget of a group: offsets, and with the last of them an empty group."""
         group = self._groups.get(group_id)
         retention = Retention() if group is None else group.retention()
-        if retention is None:
+        if retention is None or self._topics.wait_for(group_id):
             return []
         records: list[Record] = [*expired(self._offsets, group_id, retention, now, kept_ms)]
         if group is not None and group.is_idle and len(records) == self._offsets.count(group_id):

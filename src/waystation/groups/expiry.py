@@ -2,7 +2,8 @@
 
 The offsets of a group without members are kept for ``offsets.retention.minutes`` after the last
 one left, and those of partitions that nobody subscribes to, or of programs that only store their
-offsets here, as long after their commit.  A time that a client asked for goes before both.
+offsets here, as long after their commit.  A time that a client asked for goes before both.  The
+offsets of a group that topics wait for, because it archives them, are always kept.
 """
 
 from collections.abc import Callable, Iterable

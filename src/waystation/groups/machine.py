@@ -272,6 +272,10 @@ class Groups:
         """Answered by ``DeletedOffsets``."""
         return self._commits.delete(command, to)
 
+    def positions(self, now: Millis, group_id: str, to: Waiter) -> Outcome[Record]:
+        """Answered by a tuple of ``Position``: all that the group has committed, and where."""
+        return self._commits.positions(group_id, to)
+
     def committed_offsets(self) -> Iterator[tuple[str, str, int, int]]:
         """Group, topic, partition and offset of all that is committed."""
         return self._commits.all()

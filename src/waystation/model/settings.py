@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from waystation.model.errors import InvalidSettingsError
@@ -32,6 +32,7 @@ class Option(NamedTuple):
     live: bool
     doc: str
     kafka: str | None
+    rule: Callable[[Any], None] | None
 
     def parse(self, text: str) -> Any:
         """The value that ``text`` stands for; ``ValueError`` says what is wrong with it."""
@@ -40,7 +41,7 @@ class Option(NamedTuple):
         return value
 
     def check(self, value: Any) -> None:
-        """Raise ``ValueError`` if ``value`` is out of bounds or not one of the choices."""
+        """Raise ``ValueError`` if ``value`` is out of bounds, no choice or against the rule."""
         if self.choices is not None:
             if value == ():
                 raise ValueError(f"is empty, must be one or more of {', '.join(self.choices)}")
@@ -51,6 +52,8 @@ class Option(NamedTuple):
             raise ValueError(f"is {value}, must be at least {self.at_least}")
         if self.at_most is not None and value > self.at_most:
             raise ValueError(f"is {value}, must be at most {self.at_most}")
+        if self.rule is not None:
+            self.rule(value)
 
     def format(self, value: Any) -> str:
         """The text that ``parse`` reads back to ``value``."""
@@ -69,8 +72,12 @@ def option(
     choices: tuple[str, ...] | None = None,
     live: bool = False,
     kafka: str | None = None,
+    rule: Callable[[T], None] | None = None,
 ) -> T:
-    """Declare one option as a dataclass field; ``live`` ones may change without a restart."""
+    """Declare one option as a dataclass field; ``live`` ones may change without a restart.
+
+    A ``rule`` raises ``ValueError`` for what neither bounds nor choices can tell.
+    """
     facts = {
         "name": name,
         "at_least": at_least,
@@ -79,6 +86,7 @@ def option(
         "live": live,
         "doc": doc,
         "kafka": kafka,
+        "rule": rule,
     }
     return dataclasses.field(default=default, metadata=facts)
 

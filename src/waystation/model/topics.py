@@ -12,6 +12,8 @@ from waystation.model.settings import option
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _NAME_CHARACTERS_MAX = 249
+# A group's id must fit into the key of a record.
+_GROUP_ID_BYTES_MAX = 32_767
 
 DAY_MS = 86_400_000
 _INT32_MAX = (1 << 31) - 1
@@ -31,6 +33,18 @@ def check_topic_name(name: str) -> None:
     if not _LEGAL_NAME.fullmatch(name):
         raise InvalidTopicError(
             f"topic name {name!r} is illegal: letters, digits, '.', '_' and '-' only"
+        )
+
+
+def check_archive_group(group_id: str) -> None:
+    """Refuse what cannot be one group's id: nothing would ever be deleted for its sake."""
+    if "," in group_id:
+        raise ValueError(f"is {group_id!r}, must be the id of one group, not a list")
+    if not group_id.isprintable():
+        raise ValueError(f"is {group_id!r}, must be a group's id without control characters")
+    if len(group_id.encode(errors="replace")) > _GROUP_ID_BYTES_MAX:
+        raise ValueError(
+            f"has {len(group_id)} characters, a group's id may have {_GROUP_ID_BYTES_MAX} bytes"
         )
 
 
@@ -62,6 +76,15 @@ class TopicSettings:
         doc="How many bytes of each partition are kept, oldest segments going first; -1 is no "
         "limit. Checked per partition, so a topic takes this times its partitions.",
         kafka="log.retention.bytes",
+    )
+    retention_after_archive: str = option(
+        "",
+        live=True,
+        rule=check_archive_group,
+        doc="The consumer group whose committed offsets say how far the topic is archived; empty "
+        "for none. Retention and compaction leave alone what that group has not committed, and "
+        "everything of a partition until it has a position there; its offsets never expire. "
+        "While the archive stands still, the topic grows.",
     )
     segment_bytes: int = option(
         1 << 30,

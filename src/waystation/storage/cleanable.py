@@ -1,6 +1,6 @@
 """What of a log may be compacted, and how much there is to gain.
 
-1. Never the active segment, nothing at or past the high watermark, nothing that a crash would
+1. Never the active segment, nothing at or past the end that is given, nothing that a crash would
    make recovery look at again, and nothing younger than ``min.compaction.lag.ms``: it ends at the
    first segment of which any of this is true.
 2. What was compacted before is clean, up to ``Log.clean_end``; the rest is dirty.
@@ -35,13 +35,16 @@ class Dirt(NamedTuple):
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
 
-def dirt_of(log: Log, high_watermark: Offset, now: Millis) -> Dirt:
-    """Look at the segments; files are opened only where a lag is set."""
+def dirt_of(log: Log, before: Offset, now: Millis) -> Dirt:
+    """Look at the segments that end at ``before`` at the latest: the high watermark, or less.
+
+    Files are opened only where a lag is set.
+    """
     # Not the log's start, which a crash may move back as far as its segment.
     first_dirty = max(log.clean_end, log.segments[0].base_offset)
     end, clean_bytes, dirty_bytes, overdue = log.segments[0].base_offset, 0, 0, False
     overdue_before = now - log.settings.max_compaction_lag_ms
-    for segment in _cleanable(log, high_watermark, first_dirty, now):
+    for segment in _cleanable(log, before, first_dirty, now):
         end = segment.next_offset
         if end <= first_dirty:
             clean_bytes += segment.size_bytes
@@ -52,10 +55,8 @@ def dirt_of(log: Log, high_watermark: Offset, now: Millis) -> Dirt:
     return Dirt(first_dirty, end, clean_bytes, dirty_bytes, overdue)
 
 
-def _cleanable(
-    log: Log, high_watermark: Offset, first_dirty: Offset, now: Millis
-) -> Iterator[Segment]:
-    limit = min(log.active.base_offset, high_watermark, log.recovery_point)
+def _cleanable(log: Log, before: Offset, first_dirty: Offset, now: Millis) -> Iterator[Segment]:
+    limit = min(log.active.base_offset, before, log.recovery_point)
     lag_ms = log.settings.min_compaction_lag_ms
     for segment in log.segments[:-1]:
         is_dirty = segment.next_offset > first_dirty

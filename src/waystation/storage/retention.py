@@ -1,8 +1,8 @@
 """Which segments of a log are old enough to go, by age and by size.
 
 The active segment goes only by age, when all of it has expired, after another was begun.
-Nothing goes that is not committed, nor by age what carries no timestamp; and nothing at all of a
-log that is only compacted.
+Nothing goes that is not committed, nor by age what carries no timestamp, nor what is kept for an
+archive; and nothing at all of a log that is only compacted.
 """
 
 from waystation.model.offsets import Millis, Offset
@@ -12,26 +12,50 @@ from waystation.storage.segment import Segment
 KEEP_FOREVER = -1
 
 
-def retire(log: Log, now: Millis, high_watermark: Offset) -> int:
+def retire(log: Log, now: Millis, high_watermark: Offset, kept_from: Offset | None = None) -> int:
     """Move the log's start past what retention lets go; the bytes that will be freed.
 
-    Files are dropped afterwards, by ``DataDirectory.drop_retired``, once the new start is
-    written down.
+    What lies at or past ``kept_from`` is still to be archived and stays.  Files are dropped
+    afterwards, by ``DataDirectory.drop_retired``, once the new start is written down.
     """
     log.check_online()
     log.producers.expire(now, log.directory.producer_expiration_ms)
-    if not log.settings.expires:
-        return 0
-    if high_watermark >= log.log_end and all(_expired(log, one, now) for one in log.segments):
+    end = high_watermark if kept_from is None else min(kept_from, high_watermark)
+    if _all_due(log, now, end):
         log.roll()
-    count = max(_expired_count(log, now), _oversize_count(log))
-    while count and log.segments[count].base_offset > high_watermark:
-        count -= 1
+    count = _due_count(log, now, end)
     if not count:
         return 0
     freed = sum(segment.size_bytes for segment in log.segments[:count])
     log.advance_log_start(max(log.segments[count].base_offset, log.log_start))
     return freed
+
+
+def due_bytes(log: Log, now: Millis, high_watermark: Offset) -> int:
+    """What would go if nothing were kept for an archive.  Changes nothing."""
+    if _all_due(log, now, high_watermark):
+        return log.size_bytes
+    count = _due_count(log, now, high_watermark)
+    return sum(segment.size_bytes for segment in log.segments[:count])
+
+
+def _all_due(log: Log, now: Millis, end: Offset) -> bool:
+    """Whether the active segment has to go as well."""
+    return (
+        log.settings.expires
+        and end >= log.log_end
+        and all(_expired(log, one, now) for one in log.segments)
+    )
+
+
+def _due_count(log: Log, now: Millis, end: Offset) -> int:
+    """How many of the oldest segments can go, all of which lie before ``end``."""
+    if not log.settings.expires:
+        return 0
+    count = max(_expired_count(log, now), _oversize_count(log))
+    while count and log.segments[count].base_offset > end:
+        count -= 1
+    return count
 
 
 def _expired_count(log: Log, now: Millis) -> int:
