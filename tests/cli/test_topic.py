@@ -87,3 +87,25 @@ def test_a_command_line_that_makes_no_sense_is_a_usage_error(bootstrap: str) -> 
     assert waystation("topic", "truncate", "orders", *at).code == 2
     assert waystation("topic", "truncate", "orders", "--before-time", "noon", *at).code == 2
     assert waystation("topic", "create", "orders", "--config", "retention", *at).code == 2
+
+
+def test_a_topic_tells_what_it_keeps_for_its_archive(bootstrap: str, topic: str) -> None:
+    at, option = ("--bootstrap", bootstrap), "retention.after.archive"
+    waystation("topic", "create", topic, "--partitions", "1", "--config", f"{option}=lake", *at)
+    waystation("produce", topic, "--value", "v", "--count", "10", *at)
+    before = json.loads(waystation("topic", "describe", topic, "--json", *at).out)
+    waystation("group", "reset", "lake", "--topic", topic, "--to-offset", "4", "--yes", *at)
+    after = json.loads(waystation("topic", "describe", topic, "--json", *at).out)
+    shown = waystation("topic", "describe", topic, *at)
+    wrong = waystation("topic", "alter", topic, "--set", f"{option}=lake,mirror", *at)
+    waystation("topic", "alter", topic, "--unset", option, *at)
+    without = json.loads(waystation("topic", "describe", topic, "--json", *at).out)
+
+    none = {"partition": 0, "archived_up_to": None, "held_messages": 10}
+    assert before["archive"] == {"group": "lake", "partitions": [none]}
+    assert after["archive"]["partitions"] == [none | {"archived_up_to": 4, "held_messages": 6}]
+    assert "kept until group lake has archived it" in shown.err
+    assert "MESSAGES HELD" in shown.out
+    assert wrong.code == 1
+    assert "retention.after.archive is 'lake,mirror', must be the id of one group" in wrong.err
+    assert without["archive"] is None

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from waystation.client.descriptions import ConfigEntry, TopicDescription
 
 
+_ARCHIVE = "retention.after.archive"
+
+
 @click.group(
     epilog=example("waystation topic create orders --partitions 3 --config retention.ms=86400000")
 )
@@ -116,6 +119,8 @@ def describe(name: str, all_configs: bool, bootstrap: str, as_json: bool) -> Non
     say(f"topic {name}, id {told['id']}")
     titles = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "START", "END", "SIZE")
     print_table(titles, (_partition_row(one) for one in told["partitions"]))
+    if told["archive"]:
+        _tell_archive(told["archive"])
     if told["configs"]:
         say("")
         rows = [(option, one["value"], one["source"]) for option, one in told["configs"].items()]
@@ -131,6 +136,7 @@ async def _described(admin: "Admin", name: str, all_configs: bool) -> dict[str, 
     for directory in await admin.describe_log_dirs():
         sizes |= directory.partitions
     configs = await admin.describe_configs(name)
+    group = (configs[_ARCHIVE].value or "").strip() if _ARCHIVE in configs else ""
     return {
         "topic": name,
         "id": str(described.id),
@@ -147,8 +153,41 @@ async def _described(admin: "Admin", name: str, all_configs: bool) -> dict[str, 
             }
             for one in described.partitions
         ],
+        "archive": await _archive(admin, name, group, starts, ends) if group else None,
         "configs": _shown_configs(configs, all_configs),
     }
+
+
+async def _archive(
+    admin: "Admin", name: str, group: str, starts: dict[int, int], ends: dict[int, int]
+) -> dict[str, Any]:
+    """How far the group that archives the topic is, and how many offsets are kept for it."""
+    committed = await admin.group_offsets(group, [(name, one) for one in ends])
+    positions = {where.partition: int(at.offset) for where, at in committed.items()}
+    return {
+        "group": group,
+        "partitions": [
+            {
+                "partition": one,
+                "archived_up_to": positions.get(one),
+                "held_messages": max(0, ends[one] - max(starts[one], positions.get(one, 0))),
+            }
+            for one in sorted(ends)
+        ],
+    }
+
+
+def _tell_archive(archive: dict[str, Any]) -> None:
+    say(f"\nkept until group {archive['group']} has archived it:")
+    rows = [
+        (
+            one["partition"],
+            "nothing" if one["archived_up_to"] is None else one["archived_up_to"],
+            one["held_messages"],
+        )
+        for one in archive["partitions"]
+    ]
+    print_table(("PARTITION", "ARCHIVED UP TO", "MESSAGES HELD"), rows)
 
 
 async def _ends(
