@@ -4,6 +4,7 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
 from tests.support.command import waystation
 
 from waystation.cli.doctor import (
@@ -14,6 +15,7 @@ from waystation.cli.doctor import (
     check_open_files,
     check_port,
     check_python,
+    check_spark,
 )
 
 
@@ -57,8 +59,33 @@ def test_java_is_judged_by_version_and_never_required() -> None:
     assert check_java('openjdk version "17.0.15" 2025-04-15').verdict == "good"
     assert check_java('java version "21" 2023-09-19').verdict == "good"
     assert check_java('java version "1.8.0_392"').verdict == "note"
-    assert check_java("").found == "not installed"
+    assert check_java("").found == "not found at JAVA_HOME or on PATH"
     assert "Spark" in check_java("").remedy
+
+
+def test_what_the_pipeline_needs_is_judged_and_never_required() -> None:
+    sound = {"pyspark": "4.3.0", "pyarrow": "22.0.0", "pandas": "2.3.3", "deltalake": "1.2.1"}
+
+    assert check_spark(sound).verdict == "good"
+    assert check_spark(sound | {"deltalake": None}).found == "deltalake not installed"
+    assert "waystation[pipelines]" in check_spark(dict.fromkeys(sound)).remedy
+    assert "too old" in check_spark(sound | {"pyspark": "3.5.1"}).found
+    assert "pandas before 3" in check_spark(sound | {"pandas": "3.0.0rc1"}).found
+    assert check_spark(dict.fromkeys(sound)).verdict == "note"
+
+
+def test_the_java_that_spark_would_start_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'openjdk version \"99.0.1\"' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    ended = waystation("doctor", "--json", "--bootstrap", "127.0.0.1:1")
+    found = {one["check"]: one for one in map(json.loads, ended.out.splitlines())}
+
+    assert found["java"]["found"] == "version 99"
 
 
 def test_a_data_directory_must_be_a_writable_directory(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ Example:
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_JAVA = 17
+_OLDEST_PYSPARK = (4, 1)
+_PIPELINE = ("pyspark", "pyarrow", "pandas", "deltalake")
 _FULL_BYTES, _TIGHT_BYTES = 200 << 20, 2 << 30
 _FEW_FILES = 4_096
 _MARKS = {"good": "ok  ", "note": "note", "bad": "BAD "}
@@ -49,7 +51,7 @@ class Finding(NamedTuple):
 @bootstrap_option
 @json_option
 def doctor(data_dir: str, listen: str, http: str, bootstrap: str, as_json: bool) -> None:
-    """Check Python, the package, ports, disk, limits, Java and the broker.
+    """Check Python, the package, ports, disk, limits, what the pipeline needs and the broker.
 
     Ends with 1 if something keeps a broker from running.
     """
@@ -62,7 +64,8 @@ def doctor(data_dir: str, listen: str, http: str, bootstrap: str, as_json: bool)
         check_port("http port", http, broker.verdict == "good"),
         check_data_dir(Path(data_dir)),
         check_open_files(_open_files()),
-        check_java(_java_banner()),
+        check_java(_java_banner(os.environ)),
+        check_spark(_versions(_PIPELINE)),
         broker,
     ]
     for finding in findings:
@@ -163,14 +166,44 @@ def check_open_files(limit: int | None) -> Finding:
 def check_java(banner: str) -> Finding:
     """Java is only needed by the Spark pipeline."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', banner)
-    remedy = f"only for the Spark pipeline: install Java {_OLDEST_JAVA}+ (apt install default-jdk)"
+    remedy = f"only for the Spark pipeline: install Java {_OLDEST_JAVA}+ (apt install default-jre)"
     if found is None:
-        return Finding("java", "note", "not installed", remedy)
+        return Finding("java", "note", "not found at JAVA_HOME or on PATH", remedy)
     # Before 9, Java called itself 1.8.
     major = int(found[2] or 0) if found[1] == "1" else int(found[1])
     if major < _OLDEST_JAVA:
         return Finding("java", "note", f"version {major} is too old", remedy)
     return Finding("java", "good", f"version {major}")
+
+
+def check_spark(versions: Mapping[str, str | None]) -> Finding:
+    """The packages of the Spark pipeline, by name; nothing else needs them."""
+    remedy = "only for the Spark pipeline: pip install 'waystation[pipelines]'"
+    lacking = [name for name, version in versions.items() if version is None]
+    if lacking:
+        return Finding("spark", "note", f"{', '.join(lacking)} not installed", remedy)
+    found = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if _release(versions["pyspark"]) < _OLDEST_PYSPARK:
+        return Finding("spark", "note", f"{found}: pyspark is too old", remedy)
+    if _release(versions["pandas"]) >= (3,):
+        return Finding("spark", "note", f"{found}: pyspark needs a pandas before 3", remedy)
+    return Finding("spark", "good", found)
+
+
+def _release(version: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version or "")[:2])
+
+
+def _versions(packages: Iterable[str]) -> dict[str, str | None]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: dict[str, str | None] = {}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
 
 
 def check_broker(bootstrap: str) -> Finding:
@@ -204,8 +237,11 @@ def _open_files() -> int | None:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _java_banner() -> str:
-    if shutil.which("java") is None:
+def _java_banner(environment: Mapping[str, str]) -> str:
+    """What the Java says of itself that Spark would start: that of JAVA_HOME before PATH's."""
+    home = environment.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else "java"
+    if shutil.which(program) is None:
         return ""
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
     return said.stderr + said.stdout
