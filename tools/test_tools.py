@@ -1,49 +1,106 @@
 """Fetches the programs the tests start that PyPI does not have.
 
 By apt where this user may install packages; otherwise Debian's packages are unpacked into
-``.cache/tools``, which the tests put on PATH; otherwise one list of what is missing and the
+``.cache/tools``, where the tests look for them; otherwise one list of what is missing and the
 one command that installs it.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-# program -> Debian package
-NEEDED = {"kcat": "kcat", "strace": "strace"}
+# program -> Debian packages that have it, the first that there is
+NEEDED = {
+    "kcat": ("kcat",),
+    "strace": ("strace",),
+    "java": (
+        "openjdk-17-jre-headless",
+        "openjdk-21-jre-headless",
+        "openjdk-25-jre-headless",
+        "default-jre-headless",
+    ),
+}
+OLDEST_JAVA = 17  # what Spark 4 runs on
 
 UNPACKED = Path(__file__).parent.parent / ".cache" / "tools"
 
 
-def missing() -> dict[str, str]:
+def missing() -> list[str]:
+    """The programs that are not there, or too old."""
     path = os.pathsep.join([os.environ.get("PATH", ""), str(UNPACKED / "usr" / "bin")])
-    return {name: package for name, package in NEEDED.items() if not shutil.which(name, path=path)}
+    lacking = [name for name in NEEDED if name != "java" and not shutil.which(name, path=path)]
+    return lacking if java_home() else [*lacking, "java"]
 
 
-def install(packages: list[str]) -> None:
+# --- Java -----------------------------------------------------------------------------------
+
+
+def java_home(
+    environment: Mapping[str, str] = os.environ, unpacked: Path = UNPACKED
+) -> Path | None:
+    """Where a Java is that Spark can use: JAVA_HOME, on PATH, or unpacked by this program."""
+    homes = [Path(environment["JAVA_HOME"])] if environment.get("JAVA_HOME") else []
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path:
+        homes.append(Path(on_path).resolve().parents[1])
+    homes += sorted((unpacked / "usr" / "lib" / "jvm").glob("*-openjdk-*"))
+    return next((home for home in homes if _is_new_enough(home)), None)
+
+
+def _is_new_enough(home: Path) -> bool:
+    """Every Java since 9 tells its version in a file, which is quicker than to start it."""
+    release = home / "release"
+    if not (home / "bin" / "java").is_file() or not release.is_file():
+        return False
+    found = re.search(r'^JAVA_VERSION="(\d+)', release.read_text(), re.MULTILINE)
+    return found is not None and int(found[1]) >= OLDEST_JAVA
+
+
+# --- fetching -------------------------------------------------------------------------------
+
+
+def packages_of(programs: list[str]) -> list[str]:
+    """For each program the first of its packages that apt knows, or else the first."""
+    return sorted(
+        next(filter(_is_known, NEEDED[program]), NEEDED[program][0]) for program in programs
+    )
+
+
+def _is_known(package: str) -> bool:
+    if not shutil.which("apt-cache"):
+        return False
+    asked = ["apt-cache", "policy", package]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    return "Candidate:" in said and "Candidate: (none)" not in said
+
+
+def install(programs: list[str]) -> None:
     """As root: the ordinary way, quietly."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-qq"], env=environment, check=False)
     subprocess.run(
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages],
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages_of(programs)],
         env=environment,
         check=False,
         stdout=subprocess.DEVNULL,
     )
 
 
-def unpack(packages: list[str]) -> None:
+def unpack(programs: list[str]) -> None:
     """Without root: download the packages and their libraries, and unpack them beside us."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb") and shutil.which("apt-cache")):
         return
     downloads = UNPACKED / "debs"
     downloads.mkdir(parents=True, exist_ok=True)
     asked = ["apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests"]
-    asked += ["--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances", *packages]
+    asked += ["--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"]
+    asked += packages_of(programs)
     listed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
     names = sorted({line for line in listed.splitlines() if line and line[0].isalnum()})
     for name in names:
@@ -53,19 +110,31 @@ def unpack(packages: list[str]) -> None:
     for package in downloads.glob("*.deb"):
         if not package.name.startswith(("libc6_", "libgcc", "gcc-")):
             subprocess.run(["dpkg-deb", "-x", package, UNPACKED], check=False)
+    relink(UNPACKED)
+
+
+def relink(root: Path) -> None:
+    """Let links that lead to ``/etc`` of an installed package lead to the unpacked one's."""
+    for link in root.glob("usr/lib/jvm/**/*"):
+        if not link.is_symlink() or not (target := link.readlink()).is_absolute():
+            continue
+        unpacked = root / target.relative_to("/")
+        if unpacked.exists():
+            link.unlink()
+            link.symlink_to(unpacked.resolve())
 
 
 def main() -> None:
     for attempt in (install, unpack):
         lacking = missing()
         if lacking:
-            attempt(sorted(set(lacking.values())))
+            attempt(lacking)
     lacking = missing()
     if lacking:
-        packages = " ".join(sorted(set(lacking.values())))
         sys.exit(
-            f"The tests start programs that are not here: {', '.join(lacking)}.\n"
-            f"Remedy: sudo apt-get install {packages}"
+            f"The tests start programs that are not here: {', '.join(lacking)}"
+            f"{f' ({OLDEST_JAVA} or newer)' if 'java' in lacking else ''}.\n"
+            f"Remedy: sudo apt-get install {' '.join(packages_of(lacking))}"
         )
 
 

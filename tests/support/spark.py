@@ -1,4 +1,7 @@
-"""One Spark session for all tests of a run: starting one takes longer than most tests."""
+"""One Spark session for all tests of a run: starting one takes longer than most tests.
+
+Java is found where ``tools/test_tools.py`` has put it, also by the programs that tests start.
+"""
 
 import os
 import sys
@@ -6,9 +9,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from tools.test_tools import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+if (_found := java_home()) is not None:
+    os.environ["JAVA_HOME"] = str(_found)
 
 
 @pytest.fixture(scope="session")
