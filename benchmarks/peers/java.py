@@ -101,17 +101,27 @@ def parse_java_version(banner: str) -> str:
     return found.group(1) if found else "0"
 
 
+def copy_artifact(artifact: str, to: Path) -> None:
+    """Have one jar, ``group:name:version``, in the folder ``to``, without what it depends on."""
+    if shutil.which("mvn") is None:
+        raise PeerMissingError("mvn is not installed: apt install maven")
+    _maven(artifact, "copy", f"-Dartifact={artifact}", f"-DoutputDirectory={to}")
+
+
 def _copy_dependencies(pom: Path, to: Path) -> None:
-    command = [
-        *("mvn", "-B", "-q", "-f", str(pom), f"{_DEPENDENCY_PLUGIN}:copy-dependencies"),
-        *("-DincludeScope=runtime", f"-DoutputDirectory={to}", "-Dstyle.color=never"),
-    ]
+    options = ("-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={to}")
+    _maven(f"Kafka {KAFKA_VERSION}", "copy-dependencies", *options)
+
+
+def _maven(what: str, goal: str, *options: str) -> None:
+    """Let Maven's dependency plugin do something; what it says if it cannot."""
+    command = ["mvn", "-B", "-q", "-Dstyle.color=never", f"{_DEPENDENCY_PLUGIN}:{goal}", *options]
     try:
         fetched = subprocess.run(
             command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise PeerMissingError("Maven Central did not deliver Kafka in ten minutes") from None
+        raise PeerMissingError(f"Maven Central did not deliver {what} in ten minutes") from None
     if fetched.returncode:
         said = "\n".join((fetched.stdout + fetched.stderr).splitlines()[:5])
-        raise PeerMissingError(f"Maven could not fetch Kafka {KAFKA_VERSION}:\n{said}")
+        raise PeerMissingError(f"Maven could not fetch {what}:\n{said}")

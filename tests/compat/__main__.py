@@ -24,7 +24,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
-from tests.compat import clients, tools
+from tests.compat import clients, spark, tools
 from tests.compat.letters import WrongAnswerError
 from tests.compat.target import CACHE, MissingError, Target, UnreachableError
 
@@ -55,6 +55,7 @@ def checks(only: tuple[str, ...], own_broker: bool) -> dict[str, Check]:
         "java-groups": clients.java_groups,
         "franz-go-groups": clients.franz_go_groups,
         "sarama-groups": clients.sarama_groups,
+        "spark-kafka": spark.connector,
     }
     known |= {name: _of_kafka(tool) for name, tool in tools.TOOLS.items()}
     if not own_broker:

@@ -87,7 +87,7 @@ def kafka_classpath() -> str:
     return java.classpath()
 
 
-def run(command: Sequence[str], given: str = "") -> str:
+def run(command: Sequence[str], given: str = "", timeout_s: float = RUN_TIMEOUT_S) -> str:
     """What a program prints; ``WrongAnswerError`` with its last words if it fails or hangs."""
     try:
         done = subprocess.run(
@@ -95,11 +95,11 @@ def run(command: Sequence[str], given: str = "") -> str:
             input=given,
             capture_output=True,
             text=True,
-            timeout=RUN_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise WrongAnswerError(f"no end within {RUN_TIMEOUT_S} s") from None
+        raise WrongAnswerError(f"no end within {timeout_s} s") from None
     if done.returncode:
         raise WrongAnswerError(f"exit code {done.returncode}: {_last_words(done)}")
     return done.stdout
