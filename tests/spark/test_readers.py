@@ -384,7 +384,8 @@ def test_a_topic_that_was_deleted_is_lost_data(bootstrap: str, topic: str, strea
 
     with pytest.raises(DataLossError, match=f"{topic}-0: it no longer exists"):
         strict.latestOffset(start, ALL)
-    assert loose.latestOffset(start, ALL) == {f"{topic}-too": {"0": 0}}
+    then = loose.latestOffset(start, ALL)
+    assert then == loose.latestOffset(then, ALL) == {f"{topic}-too": {"0": 0}}
     assert loose.partitions({topic: {"0": 0}}, start) == []
 
 
@@ -437,6 +438,27 @@ def test_a_broker_that_restarts_costs_time_only(tmp_path: Path) -> None:
             impatient.streamReader(COLUMNS).latestOffset(start, ALL)
         broker.start()
         reader.stop()
+
+
+def test_a_deleted_topic_does_not_keep_available_now_from_ending(
+    bootstrap: str, topic: str, stream: Streams
+) -> None:
+    create(bootstrap, f"{topic}-too")
+    fill(bootstrap, f"{topic}-too", {0: 3})
+    reader = stream(subscribe=f"{topic},{topic}-too", failOnDataLoss="false")
+    reader.prepareForTriggerAvailableNow()
+
+    then = reader.latestOffset({topic: {"0": 5}}, ALL)
+
+    assert then == reader.latestOffset(then, ALL) == {f"{topic}-too": {"0": 3}}
+
+
+def test_a_stream_tells_what_is_wrong_when_it_is_first_asked(topic: str) -> None:
+    """While Spark makes a reader, it loses what is raised."""
+    reader = source("localhost:9092", topic, endingOffsets="latest").streamReader(COLUMNS)
+
+    with pytest.raises(BadOptionError, match="endingOffsets is for batch reads"):
+        reader.getDefaultReadLimit()
 
 
 # --- progress -----------------------------------------------------------------------------------

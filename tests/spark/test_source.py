@@ -93,6 +93,22 @@ def test_offsets_that_are_gone_are_an_error_or_passed_over(
     assert found.count() == 6
 
 
+def test_offsets_that_go_while_they_are_read_are_an_error(
+    spark: SparkSession, bootstrap: str, topic: str
+) -> None:
+    """A frame keeps its plan: the second time only the task can notice."""
+    create(bootstrap, topic)
+    fill(bootstrap, topic, {0: 10})
+    frame = load(spark, bootstrap, topic)
+    assert len(frame.collect()) == 10
+    trim(bootstrap, topic, 4)
+
+    said = refused(frame.collect)
+
+    assert f"DataLossError: partition {topic}-0" in said
+    assert "failOnDataLoss" in said
+
+
 def test_mistakes_are_told_in_a_sentence(spark: SparkSession, bootstrap: str, topic: str) -> None:
     create(bootstrap, topic)
 

@@ -44,7 +44,8 @@ class Brokers:
         self._runner = asyncio.Runner()
         self._admin: Admin | None = None
         self._sizes: dict[TopicPartition, int] = {}
-        self._sizes_until = self._clock.monotonic()
+        self._sized: frozenset[TopicPartition] = frozenset()
+        self._sizes_until = 0.0
 
     def close(self) -> None:
         """Close the connections."""
@@ -87,8 +88,8 @@ class Brokers:
 
     def bytes_each(self, held: Mapping[TopicPartition, Held]) -> dict[TopicPartition, float]:
         """What an offset of each partition takes on disk, on average."""
-        if self._clock.monotonic() >= self._sizes_until or not held.keys() <= self._sizes.keys():
-            self._sizes = self._run(_sizes)
+        if self._clock.monotonic() >= self._sizes_until or not held.keys() <= self._sized:
+            self._sizes, self._sized = self._run(_sizes), frozenset(held)
             self._sizes_until = self._clock.monotonic() + _SIZES_AGE_S
         return {
             where: self._sizes[where] / max(has.log_end - has.start, 1)

@@ -10,6 +10,7 @@ Where a stream goes on is decided by its checkpoint alone, so that nothing depen
 """
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -91,7 +92,11 @@ class ProgressPublisher(StreamingQueryListener):
         """The query's sources that publish, by the words in which Spark describes them."""
         if run not in self._sources:
             query: Any = self._streams.get(str(event.progress.id))
-            self._sources[run] = {} if query is None else dict(_publishing(query))
+            try:
+                self._sources[run] = {} if query is None else dict(_publishing(query))
+            except Exception as error:  # a Spark that keeps its plans elsewhere
+                _events.warning("progress.without_options", run=str(run), error=str(error))
+                self._sources[run] = {}
         return self._sources[run]
 
 
@@ -112,5 +117,7 @@ def _publishing(query: Any) -> "list[tuple[str, ReadOptions]]":
         except WaystationError:
             continue  # somebody else's
         if options.group_id:
-            found.append((leaf.stream().toString(), options))
+            # Other listeners wait for this one, so it gives up soon.
+            hasty = replace(options, client={**options.client, "max.block.ms": "5000"})
+            found.append((leaf.stream().toString(), hasty))
     return found

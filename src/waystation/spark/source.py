@@ -12,6 +12,7 @@ somebody asks it something.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -88,10 +89,9 @@ class TopicSource(DataSource):
         """Reads what is there."""
         return TopicReader(parse_options(self.options, stream=False), _columns(schema))
 
-    @speaking_plainly()
     def streamReader(self, schema: StructType) -> "TopicStreamReader":  # noqa: N802 - Spark's name
         """Reads what is there and what comes."""
-        return TopicStreamReader(parse_options(self.options, stream=True), _columns(schema))
+        return TopicStreamReader(self.options, schema)
 
 
 class SpanPartition(InputPartition):
@@ -112,7 +112,9 @@ class TopicReader(DataSourceReader):
         """Decide what is read, and by how many tasks."""
         options = self._options
         with Brokers(options) as brokers:
-            held = brokers.held(_existing(options, brokers.topics()))
+            topics = brokers.topics()
+            _check_exists(options, topics)
+            held = brokers.held(_existing(options, topics))
             start = _found(brokers, options, options.starting, held)
             end = _found(brokers, options, options.ending, held)
         first, lost = without_losses(start, held, options.starting.option)
@@ -127,10 +129,14 @@ class TopicReader(DataSourceReader):
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics on and on; Spark's checkpoint knows how far."""
+    """Reads topics on and on; Spark's checkpoint knows how far.
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
-        self._options, self._columns = options, columns
+    Options are understood at the first question: what is raised while a stream reader is made,
+    Spark shows as a mistake of its own.
+    """
+
+    def __init__(self, said: Mapping[str, str], schema: StructType) -> None:
+        self._said, self._schema = dict(said), schema
         self._clock = SystemClock()
         self._reached: Brokers | None = None
         self._ids: dict[str, TopicId] = {}
@@ -147,12 +153,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Told:  # noqa: N802 - Spark's name
         """Where a stream without a checkpoint begins."""
         options = self._options
+        _check_exists(options, self._brokers.topics())
         held = self._survey({})
         start = _found(self._brokers, options, options.starting, held)
         first, lost = without_losses(start, held, options.starting.option)
         _report(options, lost)
         return to_json(first)
 
+    @speaking_plainly()
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """One of the limits that the options set; ``latestOffset`` keeps all of them."""
         limits = self._options.limits
@@ -167,8 +175,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @speaking_plainly()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember where everything ends now: what comes later is another run's."""
-        topics = self._brokers.topics()
-        held = self._brokers.held(_existing(self._options, topics))
+        held = self._brokers.held(_existing(self._options, self._brokers.topics()))
         self._target = {where: has.end for where, has in held.items()}
 
     @speaking_plainly()
@@ -204,7 +211,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, lost = resumed(read, held)
         gone = [Loss(*where, "it no longer exists") for where in last if where not in held]
         _report(self._options, [*lost, *gone])
-        return _tasks(self._options, self._columns, first, last)
+        return _tasks(self._options, _columns(self._schema), first, last)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """What one task reads, in an executor."""
@@ -225,6 +232,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- behind the scenes ----------------------------------------------------------------------
 
+    @cached_property
+    def _options(self) -> ReadOptions:
+        _columns(self._schema)
+        return parse_options(self._said, stream=True)
+
     @property
     def _brokers(self) -> Brokers:
         if self._reached is None:
@@ -235,7 +247,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What all partitions hold now; after ``prepareForTriggerAvailableNow``, those of then."""
         topics = self._brokers.topics()
         self._notice_renewed(start, topics)
-        wanted = _existing(self._options, topics, read=start)
+        if self._options.fail_on_data_loss:
+            _check_exists(self._options, topics, read=start)
+        wanted = _existing(self._options, topics)
         if self._target is not None:
             wanted = [where for where in wanted if where in self._target]
         self._there = self._brokers.held(wanted, self._read_of(start))
@@ -279,33 +293,36 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 # --- what both readers share --------------------------------------------------------------------
 
 
-def _existing(
-    options: ReadOptions, topics: Mapping[str, TopicDescription], read: Iterable[str] = ()
-) -> list[TopicPartition]:
-    """The partitions to read that are there; a topic must be, unless it was ``read`` before."""
-    every = [
-        TopicPartition(name, one.partition)
-        for name, topic in sorted(topics.items())
-        for one in topic.partitions
-    ]
+def _existing(options: ReadOptions, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    """The partitions to read that are there."""
     wanted = options.topics.partitions
-    names = options.topics.names or tuple(where.topic for where in wanted)
-    for name in names:
+    return [
+        where
+        for name, topic in sorted(topics.items())
+        for where in (TopicPartition(name, one.partition) for one in topic.partitions)
+        if not wanted or where in wanted
+    ]
+
+
+def _check_exists(
+    options: ReadOptions, topics: Mapping[str, TopicDescription], read: Iterable[str] = ()
+) -> None:
+    """What the user named must be there, unless it was ``read`` before: then it is lost."""
+    assigned = options.topics.partitions
+    for name in options.topics.names or [where.topic for where in assigned]:
         if name not in topics and name not in read:
-            said = "assign" if wanted else "subscribe"
             raise UnknownTopicError(
-                f"{said}: topic {name} does not exist: look at the spelling with `waystation "
-                "topic list`, or create it"
+                f"{'assign' if assigned else 'subscribe'}: topic {name} does not exist: look at "
+                "the spelling with `waystation topic list`, or create it"
             )
-    there = set(every)
-    for where in wanted:
-        if where not in there and where.topic not in read:
+    for where in assigned:
+        if where.topic in topics and where.topic not in read:
             count = len(topics[where.topic].partitions)
-            raise BadOptionError(
-                f"assign: topic {where.topic} has no partition {where.partition}: its partitions "
-                f"are 0 to {count - 1}"
-            )
-    return [where for where in wanted if where in there] if wanted else every
+            if where.partition >= count:
+                raise BadOptionError(
+                    f"assign: topic {where.topic} has no partition {where.partition}: its "
+                    f"partitions are 0 to {count - 1}"
+                )
 
 
 def _found(
