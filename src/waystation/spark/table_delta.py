@@ -6,6 +6,7 @@ else moved meanwhile, which makes looking and committing one step.
 """
 
 import json
+import posixpath
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -42,6 +43,7 @@ KEEPS_PARTITION_COLUMNS: Final = False
 
 SINK: Final = "waystation.sink"
 BATCH: Final = "waystation.batch"
+FILES: Final = "waystation.files"
 
 # Features that a reader of whole Parquet files need not know about.
 _HARMLESS: Final = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
@@ -92,13 +94,18 @@ def create(location: Location, schema: StructType, partition_by: tuple[str, ...]
         raise TableError(
             location.path, f"Delta has no place for {schema.simpleString()}: {error}"
         ) from None
-    DeltaTable.create(
-        location.path,
-        columns,
-        mode="ignore",
-        partition_by=list(partition_by),
-        storage_options=location.storage_options,
-    )
+    try:
+        DeltaTable.create(
+            location.path,
+            columns,
+            mode="ignore",
+            partition_by=list(partition_by),
+            storage_options=location.storage_options,
+        )
+    except (DeltaError, OSError) as error:
+        raise TableError(
+            location.path, f"cannot be made: {error}. Check the path and who may write there"
+        ) from None
 
 
 def read_piece(location: Location, piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -161,7 +168,7 @@ class _Delta:
         told: dict[str, Any] = {OFFSETS: to_json(ranges)} if ranges else {}
         transactions = []
         if key is not None:
-            told = {SINK: key.sink, BATCH: key.batch, **told}
+            told = {SINK: key.sink, BATCH: key.batch, FILES: len(files), **told}
             transactions = [
                 Transaction(key.sink, key.batch),
                 Transaction(_of_query(key), key.batch),
@@ -187,11 +194,15 @@ class _Delta:
         return True
 
     def files_of(self, key: BatchKey) -> list[str] | None:
-        for commit in self._table.history(_LATELY):
-            told = _told(commit)
-            if told.get(SINK) == key.sink and told.get(BATCH) == key.batch:
-                then = open_table(self._location, commit["version"])
-                return [piece.path for piece in then.pieces()]
+        # The entry says how many files it added.  If fewer are left, someone rewrote the table,
+        # and older versions may need files that this one does not show.
+        for entry in self._table.history(_LATELY):
+            told = _told(entry)
+            if (told.get(SINK), told.get(BATCH)) == (key.sink, key.batch):
+                found = [
+                    path for path in self._paths() if posixpath.basename(path).startswith(key.stem)
+                ]
+                return found if len(found) == told.get(FILES) else None
         return None
 
     def history(self) -> list[CommittedRanges]:
@@ -208,10 +219,13 @@ class _Delta:
         ]
 
     def needed_files(self) -> set[str]:
-        shown = pa.table(self._table.get_add_actions())["path"].to_pylist()
         # What the log took out again, older versions show until Delta's own vacuum runs.
         removed = self._table.vacuum(0, dry_run=True, enforce_retention_duration=False)
-        return {unquote(path) for path in (*shown, *removed)}
+        return {*self._paths(), *map(unquote, removed)}
+
+    def _paths(self) -> list[str]:
+        shown = pa.table(self._table.get_add_actions())["path"].to_pylist()
+        return [unquote(path) for path in shown]
 
     def _check_features(self) -> None:
         """Refuse what would be read wrongly."""

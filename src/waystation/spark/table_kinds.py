@@ -10,6 +10,7 @@ A table is a list of immutable files and a log of commits.  Three promises, whic
 One file per kind: ``table_delta.py``, ``table_parquet.py``, ``table_iceberg.py``.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -31,6 +32,12 @@ class BatchKey(NamedTuple):
     sink: str
     query: str
     batch: int
+
+    @property
+    def stem(self) -> str:
+        """How the batch's files begin, so that its leftovers can be told from other files."""
+        sink = hashlib.sha256(f"{self.sink}/{self.query}".encode()).hexdigest()[:8]
+        return f"ws-{sink}-{self.batch:010d}"
 
 
 class Piece(NamedTuple):

@@ -23,6 +23,8 @@ FILE: Final = "_file"
 ROW: Final = "_row"
 
 TASK_BYTES: Final = 128 << 20
+_LEAST_BYTES: Final = 16 << 20
+# What opening a file costs, in bytes that could be read meanwhile.
 _OPENING_BYTES: Final = 4 << 20
 _TASKS_AT_LEAST: Final = 16
 _BATCH_BYTES: Final = 2 << 20
@@ -38,7 +40,7 @@ def cut(piece: Piece, task_bytes: int = TASK_BYTES) -> Iterator[Piece]:
 def shares(pieces: list[Piece], task_bytes: int = TASK_BYTES) -> list[list[Piece]]:
     """Pieces in their order, as many together as make a task worth its start."""
     weight = sum(piece.end - piece.start + _OPENING_BYTES for piece in pieces)
-    enough = min(task_bytes, max(_OPENING_BYTES, weight // _TASKS_AT_LEAST))
+    enough = min(task_bytes, max(_LEAST_BYTES, weight // _TASKS_AT_LEAST))
     together: list[list[Piece]] = []
     room = 0
     for piece in pieces:

@@ -14,16 +14,16 @@ OFFSETS = "waystation.offsets"
 
 
 class OffsetRange(NamedTuple):
-    """Offsets ``first`` to ``last``, both included, of which ``count`` rows exist."""
+    """Offsets ``first`` to ``last``, both included, and how many ``rows`` there are of them."""
 
     first: int
     last: int
-    count: int
+    rows: int
 
     def joined(self, other: "OffsetRange") -> "OffsetRange":
         """Both, as one range."""
         return OffsetRange(
-            min(self.first, other.first), max(self.last, other.last), self.count + other.count
+            min(self.first, other.first), max(self.last, other.last), self.rows + other.rows
         )
 
 
@@ -60,10 +60,9 @@ def to_json(ranges: Ranges) -> dict[str, dict[str, list[int]]]:
 
 def from_json(nested: Mapping[str, Mapping[str, list[int]]] | str | None) -> Ranges:
     """The inverse of ``to_json``; takes its text as well."""
-    if isinstance(nested, str):
-        nested = json.loads(nested)
+    found = json.loads(nested) if isinstance(nested, str) else nested
     return {
         (topic, int(partition)): OffsetRange(*brought)
-        for topic, partitions in (nested or {}).items()
+        for topic, partitions in (found or {}).items()
         for partition, brought in partitions.items()
     }

@@ -11,7 +11,6 @@ With a quarantine, that table is committed first: a row that does not fit is nev
 both.  Nothing here decides what is committed; ``table_kinds.py`` says who does.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,6 +42,9 @@ from waystation.spark.table_schema import (
 )
 
 __all__ = ["BatchTableWriter", "StreamTableWriter", "Target", "targets"]
+
+# How files begin that belong to no batch.
+_AD_HOC = "ws-append"
 
 _BATCH_PROPERTY = "streaming.sql.batchId"
 _QUERY_PROPERTY = "sql.streaming.queryId"
@@ -98,7 +100,7 @@ def _target(settings: WriteSettings, location: Location, schema: StructType) -> 
         location.check_writable()
     except OSError as error:
         raise TableError(
-            location.path, f"cannot be written: {error}. Check the path and who owns it"
+            location.path, f"cannot be written: {error}. Check the path and who may write there"
         ) from None
     check_fit(location.path, schema, table.schema)
     if table.partition_by != settings.partition_by:
@@ -144,7 +146,7 @@ class _Writing:
         """Runs in a task: rows to files, which stay unknown to the table."""
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        stem = f"{file_stem(key)}-{task:05d}"
+        stem = f"{_AD_HOC if key is None else key.stem}-{task:05d}"
         sets = [FileSet(target.location, target.layout, stem) for target in self._targets]
         try:
             for batch in batches:
@@ -214,15 +216,7 @@ def commit(
         target.location.discard([file.path for file in files])
         if not committed:
             return
-    remove_leftovers(target.location, file_stem(key), files, committed)
-
-
-def file_stem(key: BatchKey | None) -> str:
-    """How the files of a batch begin, so that its leftovers can be told from other files."""
-    if key is None:
-        return "ws"
-    sink = hashlib.sha256(f"{key.sink}/{key.query}".encode()).hexdigest()[:8]
-    return f"ws-{sink}-{key.batch:010d}"
+    remove_leftovers(target.location, key.stem, files, committed)
 
 
 class StreamTableWriter(_Writing, DataSourceStreamArrowWriter):
@@ -235,8 +229,9 @@ class StreamTableWriter(_Writing, DataSourceStreamArrowWriter):
 
     def _key(self) -> BatchKey:
         context = TaskContext.get()
-        batch = context and context.getLocalProperty(_BATCH_PROPERTY)
-        query = context and context.getLocalProperty(_QUERY_PROPERTY)
+        assert context is not None, "a task writes, the driver does not"
+        batch = context.getLocalProperty(_BATCH_PROPERTY)
+        query = context.getLocalProperty(_QUERY_PROPERTY)
         if batch is None or query is None:
             raise BadOptionError(
                 "Spark does not tell its tasks which batch they write: use pyspark 4.1 or later"

@@ -1,0 +1,594 @@
+"""Commits of every kind of table: all or nothing, once, and nothing left behind."""
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from tests.spark.rows import ARCHIVED, DAY, rows
+from waystation.spark import table_writing
+from waystation.spark.errors import BadOptionError
+from waystation.spark.table_cleaning import vacuum
+from waystation.spark.table_errors import MissingPackageError, TableError
+from waystation.spark.table_files import FileSet, WrittenFile
+from waystation.spark.table_history import recorded_ranges
+from waystation.spark.table_kinds import BatchKey, kind_called
+from waystation.spark.table_options import KINDS, read_settings, write_settings
+from waystation.spark.table_parts import cut, shares
+from waystation.spark.table_ranges import OffsetRange, merge
+from waystation.spark.table_reading import TableReader, open_snapshot, snapshot_schema
+from waystation.spark.table_writing import Target, commit, targets
+
+FIRST = BatchKey("archive", "query-1", 0)
+SECOND = FIRST._replace(batch=1)
+
+
+@pytest.fixture(params=KINDS)
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    return opened(tmp_path / "lake", request.param)
+
+
+def opened(
+    path: Path, kind: str = "delta", schema: StructType = ARCHIVED, by: str = "date"
+) -> Target:
+    settings = write_settings({"path": str(path), "format": kind, "partitionBy": by})
+    return targets(settings, schema)[0]
+
+
+def write(target: Target, key: BatchKey | None, *batches: pa.RecordBatch) -> FileSet:
+    """What a task does."""
+    files = FileSet(target.location, target.layout, f"{key.stem if key else 'ws-append'}-00000")
+    for batch in batches:
+        files.add(batch)
+    files.finish()
+    return files
+
+
+def write_and_commit(target: Target, key: BatchKey | None, *batches: pa.RecordBatch) -> None:
+    files = write(target, key, *batches)
+    commit(target, files.finished, key, files.ranges)
+
+
+def read(path: Path, columns: Iterable[str] | None = None, **options: str) -> list[dict[str, Any]]:
+    """What tasks of a reader do."""
+    settings = read_settings({"path": str(path), **options})
+    _, table = open_snapshot(settings)
+    schema = snapshot_schema(settings, table)
+    if columns is not None:
+        schema = StructType([schema[name] for name in columns])
+    reader = TableReader(settings, schema)
+    return [
+        row
+        for share in reader.partitions()
+        for batch in reader.read(share)
+        for row in batch.to_pylist()
+    ]
+
+
+def offsets(target: Target) -> list[int]:
+    return sorted(row["offset"] for row in read(target.location.folder, ["offset"]))
+
+
+def data_files(target: Target) -> list[Path]:
+    return [*target.location.folder.rglob("*ws-*.parquet")]
+
+
+def test_rows_come_back_as_they_went(target: Target) -> None:
+    dates = [DAY, None, DAY + dt.timedelta(days=1)]
+    write_and_commit(target, FIRST, rows([0, 1, 2], dates=dates))
+
+    found = sorted(read(target.location.folder), key=lambda row: row["offset"])
+
+    assert [row["date"] for row in found] == dates
+    assert found[2] == {
+        "key": b"2",
+        "value": b"value",
+        "topic": "orders",
+        "partition": 0,
+        "offset": 2,
+        "timestamp": dt.datetime(2026, 3, 1, 12, 0, 0, 2, tzinfo=dt.UTC),
+        "date": DAY + dt.timedelta(days=1),
+    }
+
+
+def test_a_new_table_is_empty_and_readable(target: Target) -> None:
+    assert read(target.location.folder) == []
+
+
+def test_a_batch_is_committed_once_however_often_it_is_tried(target: Target) -> None:
+    for key in (FIRST, FIRST, SECOND, FIRST, SECOND):
+        write_and_commit(target, key, rows(range(key.batch * 10, key.batch * 10 + 10)))
+
+    assert offsets(target) == [*range(20)]
+    assert len(data_files(target)) == 2
+
+
+def test_files_without_a_commit_are_not_shown(target: Target) -> None:
+    write_and_commit(target, FIRST, rows([0]))
+
+    write(target, SECOND, rows([1]))
+
+    assert offsets(target) == [0]
+
+
+def test_a_commit_removes_what_dead_attempts_left(target: Target) -> None:
+    write(target, FIRST, rows(range(5)))
+    write(target, FIRST, rows(range(3)))
+    other = write(target, FIRST._replace(sink="another"), rows([7]))
+
+    write_and_commit(target, FIRST, rows(range(5)))
+
+    kept = {target.location.folder / file.path for file in other.finished}
+    assert offsets(target) == [*range(5)]
+    assert len(data_files(target)) == 2
+    assert kept < set(data_files(target))
+
+
+def test_attempts_after_the_commit_leave_nothing_either(target: Target) -> None:
+    write_and_commit(target, FIRST, rows(range(5)))
+    write(target, FIRST, rows(range(5)))
+
+    write_and_commit(target, FIRST, rows(range(5)))
+
+    assert offsets(target) == [*range(5)]
+    assert len(data_files(target)) == 1
+
+
+def test_of_two_drivers_one_commits_a_batch(target: Target) -> None:
+    """A driver that was believed dead tries the same batch from an old snapshot."""
+    kind = kind_called(target.kind)
+    files = [write(target, FIRST, rows(range(5))) for _ in range(2)]
+    snapshots = [kind.open_table(target.location) for _ in range(2)]
+
+    took = [
+        snapshot.append(of.finished, FIRST, of.ranges)
+        for snapshot, of in zip(snapshots, files, strict=True)
+    ]
+
+    assert took == [True, False]
+    assert offsets(target) == [*range(5)]
+
+
+def test_different_sinks_do_not_hinder_each_other(target: Target) -> None:
+    kind = kind_called(target.kind)
+    keys = [FIRST, FIRST._replace(sink="other", query="query-2")]
+    files = [write(target, key, rows([at])) for at, key in enumerate(keys)]
+    snapshots = [kind.open_table(target.location) for _ in keys]
+
+    for key, of, snapshot in zip(keys, files, snapshots, strict=True):
+        assert snapshot.append(of.finished, key, of.ranges)
+
+    assert offsets(target) == [0, 1]
+
+
+def test_drivers_at_the_same_time_lose_and_double_nothing(target: Target) -> None:
+    trouble: list[BaseException] = []
+
+    def attempt(key: BatchKey) -> None:
+        batch = rows([key.batch], partition=int(key.sink))
+        try:
+            write_and_commit(target, key, batch)
+        except FileNotFoundError:
+            # The other driver committed while this task wrote, and cleaned up; Spark tries again.
+            write_and_commit(target, key, batch)
+
+    def drive(sink: str) -> None:
+        try:
+            for batch in range(4):
+                attempt(BatchKey(sink, "q", batch))
+        except BaseException as error:
+            trouble.append(error)
+
+    threads = [threading.Thread(target=drive, args=[name]) for name in ("1", "1", "2")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert trouble == []
+    assert offsets(target) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_sink_with_another_checkpoint_is_refused(target: Target) -> None:
+    """Its batch numbers mean other rows: taking them for done would lose rows silently."""
+    write_and_commit(target, FIRST, rows([0]))
+
+    with pytest.raises(TableError, match=r"sink archive .* another checkpoint"):
+        write_and_commit(target, FIRST._replace(query="query-2"), rows([1]))
+
+    assert offsets(target) == [0]
+    assert len(data_files(target)) == 1
+
+
+def test_single_appends_are_all_kept(target: Target) -> None:
+    write_and_commit(target, None, rows([0]))
+    write_and_commit(target, None, rows([0]))
+
+    assert offsets(target) == [0, 0]
+
+
+def test_commits_record_which_offsets_they_brought(target: Target) -> None:
+    write_and_commit(target, FIRST, rows([0, 1]), rows([5, 9], partition=1))
+    write_and_commit(target, SECOND, rows([2], topic="payments"))
+
+    recorded = recorded_ranges(target.location.path)
+
+    assert [(commit.sink, commit.batch) for commit in recorded] == [("archive", 0), ("archive", 1)]
+    assert recorded[0].ranges == {
+        ("orders", 0): OffsetRange(0, 1, 2),
+        ("orders", 1): OffsetRange(5, 9, 2),
+    }
+    assert merge(commit.ranges for commit in recorded)["payments", 0] == OffsetRange(2, 2, 1)
+    assert recorded[1].committed_at_ms >= recorded[0].committed_at_ms > 0
+
+
+def test_older_versions_can_be_read(target: Target) -> None:
+    write_and_commit(target, FIRST, rows([0]))
+    version = recorded_ranges(target.location.path)[0].version
+    write_and_commit(target, SECOND, rows([1]))
+
+    then = read(target.location.folder, ["offset"], version=str(version))
+
+    assert then == [{"offset": 0}]
+    with pytest.raises(TableError, match="option version"):
+        read(target.location.folder, version="99")
+
+
+def test_vacuum_removes_old_files_that_nobody_names(target: Target) -> None:
+    write_and_commit(target, FIRST, rows([0]))
+    orphan = write(target, SECOND, rows([1])).finished[0].path
+
+    assert vacuum(target.location.path) == []
+    assert vacuum(target.location.path, older_than_hours=0) == [orphan]
+    assert offsets(target) == [0]
+    with pytest.raises(BadOptionError, match="older_than_hours"):
+        vacuum(target.location.path, older_than_hours=-1)
+
+
+def test_positions_tell_where_rows_lie(target: Target) -> None:
+    write_and_commit(target, FIRST, rows([4, 5, 6]))
+
+    found = read(target.location.folder, ["offset", "_file", "_row"], includePosition="true")
+
+    assert [(row["offset"], row["_row"]) for row in found] == [(4, 0), (5, 1), (6, 2)]
+    assert {row["_file"] for row in found} == {
+        str(path.relative_to(target.location.folder)) for path in data_files(target)
+    }
+
+
+def test_a_frame_that_does_not_fit_is_refused_before_anything_is_written(target: Target) -> None:
+    path = target.location.folder
+    more = StructType([*ARCHIVED.fields, StructField("extra", StringType())])
+    other = StructType(
+        [StructField(f.name, IntegerType() if f.name == "key" else f.dataType) for f in ARCHIVED]
+    )
+
+    with pytest.raises(TableError, match=r"no column extra \(string\)"):
+        opened(path, target.kind, more)
+    with pytest.raises(TableError, match="column key is binary there and int"):
+        opened(path, target.kind, other)
+    with pytest.raises(TableError, match=r"partitioned by date, .* asks for topic"):
+        opened(path, target.kind, by="topic")
+    with pytest.raises(BadOptionError, match="partitionBy names nobody"):
+        opened(path, target.kind, by="nobody")
+    assert data_files(target) == []
+
+
+def test_a_table_of_another_kind_is_refused(target: Target) -> None:
+    other = "parquet" if target.kind == "delta" else "delta"
+
+    with pytest.raises(TableError, match=f"it is a {target.kind} table"):
+        opened(target.location.folder, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+
+    with pytest.raises(TableError, match=f"{tmp_path}/file/lake: cannot be"):
+        opened(tmp_path / "file" / "lake", kind)
+    with pytest.raises(TableError, match="something here that is no table"):
+        opened(tmp_path / "full", kind)
+
+
+# Where a driver may die, as what it does last.  Delta and Iceberg decide inside their libraries;
+# a Parquet table has a point between the decision and the names of its files.
+_DYING = """
+import os, sys
+from pathlib import Path
+from tests.spark.rows import rows
+from tests.spark.test_table_kinds import FIRST, SECOND, opened, write, write_and_commit
+from waystation.spark import table_cleaning, table_parquet, table_writing
+
+path, kind, point = sys.argv[1:]
+target = opened(Path(path), kind)
+write_and_commit(target, FIRST, rows(range(10)))
+die = lambda *_: os._exit(9)
+if point == "before commit":
+    write(target, SECOND, rows(range(10, 20)))
+    die()
+elif point == "after the entry":
+    table_parquet._Parquet._show = lambda table: die() if table.version == 2 else None
+elif point == "after commit":
+    table_writing.remove_leftovers = die
+write_and_commit(target, SECOND, rows(range(10, 20)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "point"),
+    [
+        ("parquet", "before commit"),
+        ("parquet", "after the entry"),
+        ("parquet", "after commit"),
+        ("iceberg", "before commit"),
+        ("iceberg", "after commit"),
+    ],
+)
+def test_a_driver_that_dies_is_followed_by_one_that_finishes(
+    tmp_path: Path, kind: str, point: str
+) -> None:
+    path = tmp_path / "lake"
+    died = subprocess.run(
+        [sys.executable, "-c", _DYING, path, kind, point], cwd=Path.cwd(), check=False, timeout=60
+    )
+    assert died.returncode == 9
+    shown = offsets(opened(path, kind))
+    assert shown == ([*range(10)] if point == "before commit" else [*range(20)])
+
+    again = opened(path, kind)
+    write_and_commit(again, SECOND, rows(range(10, 20)))
+    write_and_commit(again, SECOND._replace(batch=2), rows(range(20, 30)))
+
+    assert offsets(again) == [*range(30)]
+    assert len(data_files(again)) == 3
+    assert not [path for path in data_files(again) if path.name.startswith("_")]
+
+
+def test_delta_tables_of_others_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    first = pa.table({"n": [1, 2], "day": [DAY, None], "who": ["a/b", None]})
+    write_deltalake(path, first, partition_by=["day", "who"])
+    later = pa.table(
+        {"n": [3], "day": [DAY], "who": ["x y"], "more": [{"deep": [1.5]}]},
+    )
+    write_deltalake(path, later, mode="append", schema_mode="merge")
+
+    assert sorted(read(path), key=lambda row: row["n"]) == [
+        {"n": 1, "day": DAY, "who": "a/b", "more": None},
+        {"n": 2, "day": None, "who": None, "more": None},
+        {"n": 3, "day": DAY, "who": "x y", "more": {"deep": [1.5]}},
+    ]
+    assert len(read(path, version="0")) == 2
+    assert read(path, ["who"], version="0") in (
+        [{"who": "a/b"}, {"who": None}],
+        [{"who": None}, {"who": "a/b"}],
+    )
+
+
+def test_fields_added_inside_a_column_are_null_in_older_rows(tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    write_deltalake(path, pa.table({"it": [{"a": 1}], "many": [[{"a": 1}]]}))
+    newer = pa.table({"it": [{"a": 2, "b": "x"}], "many": [[{"a": 2, "b": "x"}]]})
+    write_deltalake(path, newer, mode="append", schema_mode="merge")
+
+    found = sorted(read(path), key=lambda row: int(row["it"]["a"]))
+
+    assert found == [
+        {"it": {"a": 1, "b": None}, "many": [{"a": 1, "b": None}]},
+        {"it": {"a": 2, "b": "x"}, "many": [{"a": 2, "b": "x"}]},
+    ]
+
+
+@pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping", "somethingNew"])
+def test_delta_features_that_would_be_read_wrongly_are_refused(
+    tmp_path: Path, feature: str
+) -> None:
+    path = tmp_path / "theirs"
+    write_deltalake(path, pa.table({"n": [1]}))
+    _require(path, feature)
+
+    if feature == "deletionVectors":
+        assert read(path) == [{"n": 1}], "the feature is on, and no row is deleted"
+        return
+    with pytest.raises(TableError, match=rf"{feature}|cannot be opened"):
+        read(path)
+
+
+def _require(path: Path, feature: str) -> None:
+    """Write the table's first entry anew, with a feature that readers must know."""
+    entry = path / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": [feature],
+                "writerFeatures": [feature],
+            }
+        if "metaData" in action and feature == "columnMapping":
+            action["metaData"]["configuration"] = {
+                "delta.columnMapping.mode": "name",
+                "delta.columnMapping.maxColumnId": "1",
+            }
+            schema = json.loads(action["metaData"]["schemaString"])
+            schema["fields"][0]["metadata"] = {
+                "delta.columnMapping.id": 1,
+                "delta.columnMapping.physicalName": "col-1",
+            }
+            action["metaData"]["schemaString"] = json.dumps(schema)
+    entry.write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_delta_tables_with_rules_for_rows_are_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    write_deltalake(path, pa.table({"n": pa.array([1], pa.int64())}))
+    DeltaTable(path).alter.add_constraint({"small": "n < 5"})
+
+    with pytest.raises(TableError, match=r"rules .*delta\.constraints\.small"):
+        opened(path, schema=StructType([StructField("n", LongType())]), by="")
+
+
+def test_delta_tables_are_read_by_deltalake_itself(tmp_path: Path) -> None:
+    target = opened(tmp_path / "lake", by="topic,date")
+    write_and_commit(target, FIRST, rows(range(3), topic="a b/c"))
+
+    table = DeltaTable(target.location.path)
+
+    assert table.to_pyarrow_table()["offset"].to_pylist() == [0, 1, 2]
+    assert table.to_pyarrow_table()["topic"].unique().to_pylist() == ["a b/c"]
+    assert table.count() == 3
+
+
+def test_compacted_delta_tables_keep_their_rows_and_their_past(tmp_path: Path) -> None:
+    target = opened(tmp_path / "lake")
+    for batch in range(3):
+        write_and_commit(target, FIRST._replace(batch=batch), rows([batch]))
+    DeltaTable(target.location.path).optimize.compact()
+
+    write_and_commit(target, FIRST._replace(batch=2), rows([2]))
+
+    assert vacuum(target.location.path, older_than_hours=0) == []
+    assert offsets(target) == [0, 1, 2]
+    assert len(read(target.location.folder, version="3")) == 3
+
+
+def test_iceberg_tables_are_read_by_pyiceberg_itself(tmp_path: Path) -> None:
+    from pyiceberg.table import StaticTable
+
+    target = opened(tmp_path / "lake", "iceberg", by="topic,date")
+    write_and_commit(target, FIRST, rows(range(3)))
+
+    table = StaticTable.from_metadata(target.location.path)
+
+    assert table.scan(row_filter="topic = 'orders'").to_arrow()["offset"].to_pylist() == [0, 1, 2]
+    assert table.scan(row_filter="topic = 'other'").to_arrow().num_rows == 0
+
+
+def test_iceberg_tables_that_changed_are_read_by_their_new_columns(tmp_path: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.types import StringType as Text
+
+    target = opened(tmp_path / "lake", "iceberg")
+    write_and_commit(target, FIRST, rows([0]))
+    catalog = SqlCatalog("waystation", uri=f"sqlite:///{tmp_path}/lake/metadata/waystation.db")
+    with catalog.load_table("lake.table").update_schema() as update:
+        update.add_column("note", Text())
+    write_and_commit(target, SECOND, rows([1]))
+
+    found = read(target.location.folder, ["offset", "note"])
+
+    assert sorted(row["offset"] for row in found) == [0, 1]
+    assert {row["note"] for row in found} == {None}
+
+
+def test_a_vacuumed_file_is_named(tmp_path: Path) -> None:
+    target = opened(tmp_path / "lake")
+    write_and_commit(target, FIRST, rows([0]))
+    data_files(target)[0].unlink()
+
+    with pytest.raises(TableError, match="is gone"):
+        read(target.location.folder)
+
+
+def test_no_table_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=f"{tmp_path}/none: there is no table"):
+        read(tmp_path / "none")
+    with pytest.raises(TableError, match="no Delta table"):
+        read(tmp_path, format="delta")
+
+
+def test_large_files_are_cut_by_row_groups_and_small_ones_travel_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waystation.spark.table_files.ROW_GROUP_BYTES", 1)
+    target = opened(tmp_path / "lake")
+    write_and_commit(target, FIRST, *(rows(range(at, at + 10)) for at in range(0, 100, 10)))
+    whole = kind_called("delta").open_table(target.location).pieces()[0]
+    schema = pa.schema([("offset", pa.int64()), ("_row", pa.int64())])
+
+    parts = [*cut(whole, task_bytes=whole.size_bytes // 7)]
+    found = [
+        row
+        for part in parts
+        for batch in kind_called("delta").read_piece(target.location, part, schema)
+        for row in batch.to_pylist()
+    ]
+
+    assert found == [{"offset": at, "_row": at} for at in range(100)]
+    assert [len(share) for share in shares([whole] * 9)] == [4, 4, 1]
+
+
+def test_a_missing_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "waystation.spark.table_iceberg", None)
+    monkeypatch.delitem(sys.modules, "waystation.spark.table_iceberg")
+    monkeypatch.setitem(sys.modules, "pyiceberg", None)
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog.sql", None)
+
+    with pytest.raises(MissingPackageError, match=r"waystation\[pipelines\]"):
+        opened(tmp_path / "lake", "iceberg")
+
+
+def test_the_log_of_a_commit_that_failed_half_way_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry is linked into place whole: its draft counts for nothing."""
+    target = opened(tmp_path / "lake", "parquet")
+
+    def refuse(*_: object) -> None:
+        raise OSError("no link for you")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        with pytest.raises(OSError, match="no link"):
+            write_and_commit(target, FIRST, rows([0]))
+
+    assert offsets(target) == []
+    write_and_commit(target, FIRST, rows([0]))
+    assert offsets(target) == [0]
+
+
+def test_the_quarantine_is_committed_before_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    schema = StructType(
+        [
+            *ARCHIVED.fields,
+            StructField("quarantine_reason", StringType()),
+            StructField("quarantine_value", ARCHIVED["value"].dataType),
+        ]
+    )
+    settings = write_settings({"path": str(tmp_path / "a"), "quarantinePath": str(tmp_path / "b")})
+    writer = table_writing.BatchTableWriter(settings, schema)
+    batch = rows([0, 1])
+    batch = batch.append_column("quarantine_reason", pa.array([None, "not JSON"]))
+    batch = batch.append_column("quarantine_value", pa.array([None, b"{"]))
+    through = table_writing.commit
+
+    def noting(target: Target, files: list[WrittenFile], *rest: Any) -> None:
+        order.append(target.location.folder.name)
+        through(target, files, *rest)
+
+    monkeypatch.setattr(table_writing, "commit", noting)
+    writer.commit([writer.write(iter([batch]))])
+
+    assert order == ["b", "a"]
+    assert [row["offset"] for row in read(tmp_path / "a")] == [0]
+    refused = read(tmp_path / "b")[0]
+    assert (refused["offset"], refused["reason"], refused["value"]) == (1, "not JSON", b"{")
