@@ -12,7 +12,8 @@ from waystation.model.errors import WaystationError
 __all__ = ["JobError", "JobFailedError", "readable"]
 
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)): (?P<said>.*)$")
-_OURS = ("waystation.", "pyspark_waystation")
+# One of our own, with a traceback or without: its sentence is one line.
+_OURS = re.compile(r"\b(?:pyspark_)?waystation(?:\.\w+)+Error: (?P<said>.*)")
 _TRACEBACK = "Traceback (most recent call last):"
 _END_OF_TRACE = re.compile(r"^\s*(?:at [\w.$]+|Caused by: |Driver stacktrace:|JVM stacktrace:)")
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
@@ -31,15 +32,14 @@ def readable(error: BaseException) -> str:
     if isinstance(error, WaystationError):
         return str(error)
     text = str(error)
+    if (ours := _OURS.search(text)) is not None:
+        return ours["said"].strip()
     return _python_cause(text) or _first_line(text) or type(error).__name__
 
 
 def _python_cause(text: str) -> str | None:
-    """What the innermost Python traceback ends with; of several, one of our own errors."""
+    """What the first Python traceback ends with: it is the cause of those that follow."""
     raised = [found for part in text.split(_TRACEBACK)[1:] if (found := _raised(part)) is not None]
-    ours = [said for kind, said in raised if kind.startswith(_OURS)]
-    if ours:
-        return ours[0]
     return f"{raised[0][0].rpartition('.')[2]}: {raised[0][1]}" if raised else None
 
 

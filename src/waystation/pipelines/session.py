@@ -13,6 +13,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,14 +49,23 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # A second copy of a task would write its rows a second time, to be thrown away.
     "spark.speculation": "false",
+    "spark.ui.showConsoleProgress": "false",
 }
-# A failure is told once, by us, as one line.
-_QUIET = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
 }
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = """
+rootLogger.level = fatal
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
 
 
 def session(job: "Job", name: str) -> "SparkSession":
@@ -64,22 +76,36 @@ def session(job: "Job", name: str) -> "SparkSession":
     settings = {**_SETTINGS, **_given(job.conf)}
     if job.master is not None:
         settings["spark.master"] = job.master
-    if SparkSession.getActiveSession() is None and _LAUNCHED_BY_SUBMIT not in os.environ:
-        check_java(_java_home_or_path())
-        settings = _for_a_new_session(settings)
     builder = SparkSession.builder.appName(name)
-    for setting, value in settings.items():
-        builder = builder.config(setting, value)
-    return builder.getOrCreate()
-
-
-def _for_a_new_session(settings: dict[str, str]) -> dict[str, str]:
-    """What only the one who starts Spark decides."""
-    settings = {"spark.master": "local[*]", **_QUIET, **settings}
+    if SparkSession.getActiveSession() is not None or _LAUNCHED_BY_SUBMIT in os.environ:
+        return _configured(builder, settings).getOrCreate()
+    check_java(_java_home_or_path())
+    settings = {"spark.master": "local[*]", **settings}
     if is_local(settings["spark.master"]):
         settings = {**_LOCAL_SETTINGS, **settings}
         _use_this_python()
-    return settings
+    with _quiet_logs() as quiet:
+        return _configured(builder, {_JAVA_OPTIONS: quiet, **settings}).getOrCreate()
+
+
+def _configured(
+    builder: "SparkSession.Builder", settings: Mapping[str, str]
+) -> "SparkSession.Builder":
+    for setting, value in settings.items():
+        builder = builder.config(setting, value)
+    return builder
+
+
+@contextmanager
+def _quiet_logs() -> Iterator[str]:
+    """Java's option for a JVM that keeps to itself; a file, since it speaks before it can be told.
+
+    A failure is told once, by us, as one line.  ``--conf spark.log.level=INFO`` shows everything.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log4j2.properties"
+        path.write_text(_LOGGING)
+        yield f"-Dlog4j2.configurationFile={path.as_uri()}"
 
 
 def is_local(master: str) -> bool:
