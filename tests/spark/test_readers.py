@@ -5,6 +5,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
@@ -14,6 +15,7 @@ from pyspark.sql.types import StructType
 from tests.spark.topics import ask, create, delete, fill, trim
 from waystation.client.consumer import Consumer
 from waystation.model.errors import UnknownTopicError, WaystationError
+from waystation.spark.brokers import Brokers
 from waystation.spark.columns import COLUMNS, WITH_HEADERS
 from waystation.spark.errors import BadOptionError, DataLossError
 from waystation.spark.source import SpanPartition, TopicReader, TopicSource, TopicStreamReader
@@ -438,6 +440,24 @@ def test_a_broker_that_restarts_costs_time_only(tmp_path: Path) -> None:
             impatient.streamReader(COLUMNS).latestOffset(start, ALL)
         broker.start()
         reader.stop()
+
+
+def test_a_topic_that_goes_between_two_questions_is_noticed_soon(
+    bootstrap: str, topic: str, stream: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(bootstrap, topic)
+    reader = stream(**{"kafka.max.block.ms": "60000"})
+    start = reader.initialOffset()
+    asked = Brokers.held
+
+    def held(self: Brokers, *told: Any) -> Any:
+        monkeypatch.setattr(Brokers, "held", asked)
+        delete(bootstrap, topic)
+        return asked(self, *told)
+
+    monkeypatch.setattr(Brokers, "held", held)
+    with pytest.raises(DataLossError, match="it no longer exists"):
+        reader.latestOffset(start, ALL)
 
 
 def test_a_deleted_topic_does_not_keep_available_now_from_ending(

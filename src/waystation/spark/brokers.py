@@ -8,7 +8,7 @@ broker that restarts costs a stream time, not its life.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Final, TypeVar
 
 from waystation.client.admin import EARLIEST, LATEST, Admin
@@ -33,6 +33,7 @@ _GUESSED_BYTES: Final = 1_024.0
 _SIZES_AGE_S: Final = 30.0
 _DOUBTS: Final = 3
 _DOUBT_S: Final = 0.5
+_LOOK_AFTER_S: Final = 1.0
 
 
 class Brokers:
@@ -73,9 +74,15 @@ class Brokers:
 
         A leader that is new to its work may give an end that lies behind what it has served
         before, so that such an answer is asked for again before it is believed.
+        ``UnknownTopicError`` says that a topic has gone since it was listed.
         """
         wanted = list(partitions)
-        return self._run(lambda admin: self._held(admin, wanted, read or {}))
+        names = {where.topic for where in wanted}
+
+        async def ask(admin: Admin) -> dict[TopicPartition, Held]:
+            return await _unless_gone(admin, names, self._held(admin, wanted, read or {}))
+
+        return self._run(ask)
 
     def since(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset at or after each time in ms; None where all are older."""
@@ -167,6 +174,22 @@ class Brokers:
             )
             for one in partitions
         }
+
+
+async def _unless_gone(admin: Admin, names: Iterable[str], asking: Coroutine[None, None, T]) -> T:
+    """What ``asking`` finds out.
+
+    A client waits for a topic that does not exist, in case it is being made.  These were there
+    a moment ago, so if it takes long they are looked for.
+    """
+    task = asyncio.create_task(asking)
+    try:
+        while not (await asyncio.wait({task}, timeout=_LOOK_AFTER_S))[0]:
+            for name in sorted(names):
+                await admin.describe_topic(name)
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def _described(admin: Admin, name: str) -> TopicDescription | None:

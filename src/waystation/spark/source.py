@@ -13,7 +13,7 @@ somebody asks it something.
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 __all__ = ["SpanPartition", "TopicReader", "TopicSource", "TopicStreamReader"]
 
 _events = get_logger("spark")
+
+_LOOKS: Final = 3
 
 Told = dict[str, dict[str, int]]
 """Offsets as Spark keeps them."""
@@ -245,14 +247,21 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _survey(self, start: Told) -> dict[TopicPartition, Held]:
         """What all partitions hold now; after ``prepareForTriggerAvailableNow``, those of then."""
-        topics = self._brokers.topics()
-        self._notice_renewed(start, topics)
-        if self._options.fail_on_data_loss:
-            _check_exists(self._options, topics, read=start)
-        wanted = _existing(self._options, topics)
-        if self._target is not None:
-            wanted = [where for where in wanted if where in self._target]
-        self._there = self._brokers.held(wanted, self._read_of(start))
+        for looks_left in reversed(range(_LOOKS)):
+            topics = self._brokers.topics()
+            self._notice_renewed(start, topics)
+            if self._options.fail_on_data_loss:
+                _check_exists(self._options, topics, read=start)
+            wanted = _existing(self._options, topics)
+            if self._target is not None:
+                wanted = [where for where in wanted if where in self._target]
+            try:
+                self._there = self._brokers.held(wanted, self._read_of(start))
+                break
+            except UnknownTopicError:
+                # Deleted between the two questions: the next look finds it gone.
+                if not looks_left:
+                    raise
         return self._there
 
     def _notice_renewed(self, start: Told, topics: Mapping[str, TopicDescription]) -> None:
