@@ -32,7 +32,7 @@ from waystation.pipelines.job import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
     from waystation.pipelines.values import ValueSchema
@@ -87,7 +87,8 @@ def archive(
         "topics": tuple(topics.split(",") if isinstance(topics, str) else topics),
         "group": group or default_group(lake),
     }
-    told, into = dict(source_options or {}), dict(table_options or {})
+    told: dict[str, Any] = dict(source_options or {})
+    into = dict(table_options or {})
     values = value_schema(spark, notes, read_from, told, (value_format, schema, message))
     start = begin(spark, notes, lake, read_from, told, into)
     told["startingOffsets"] = start.starting_offsets

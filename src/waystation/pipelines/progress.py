@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from waystation.pipelines.failures import JobFailedError, readable
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["BatchReport", "follow", "report_of"]
 
@@ -204,10 +204,10 @@ def _lag_of(source: Mapping[str, Any]) -> int | None:
 def _offsets(said: object) -> dict[tuple[str, str], int] | None:
     """``{"topic": {"0": 123}}``, as a text or as what it means."""
     try:
-        found = json.loads(said) if isinstance(said, str) else said
+        found: Any = json.loads(said) if isinstance(said, str) else said
         return {
             (topic, partition): int(offset)
-            for topic, partitions in dict(found).items()  # type: ignore[call-overload]
+            for topic, partitions in found.items()
             for partition, offset in partitions.items()
         }
     except (TypeError, ValueError, AttributeError):
