@@ -1,9 +1,13 @@
 """Options of the source: understood as Spark's own are, and refused by their names."""
 
+import contextlib
+import json
 import pickle
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from waystation.client.settings import ConnectionSettings
 from waystation.model.ids import TopicPartition
@@ -171,6 +175,29 @@ def test_what_suits_a_stream_is_right_until_spark_says_what_it_reads() -> None:
 
     parse_options({**options, "startingOffsets": "latest"}, stream=None)
     parse_options({**options, "endingOffsets": "latest"}, stream=None)
+
+
+texts = st.one_of(
+    st.text(max_size=12),
+    st.integers().map(str),
+    st.sampled_from(
+        ["²", "1²:²", "{}", '{"t": {"²": 1}}', "9" * 30, "a{99999999999}", "0001-01-01"]
+    ),
+    st.dictionaries(st.text(max_size=3), st.integers() | st.lists(st.integers())).map(json.dumps),
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([one.name for one in options_of(SourceSettings)]), texts, max_size=4
+    ),
+    st.sampled_from([True, False, None]),
+)
+def test_whatever_is_said_is_understood_or_refused(
+    said: dict[str, str], stream: bool | None
+) -> None:
+    with contextlib.suppress(BadOptionError):
+        parse_options({"bootstrap.servers": "a", "subscribe": "t", **said}, stream=stream)
 
 
 @pytest.mark.parametrize("known", options_of(SourceSettings), ids=lambda known: known.name)

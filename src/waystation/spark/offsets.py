@@ -42,7 +42,7 @@ def parse_offsets(option: str, text: str, lowest: int) -> dict[TopicPartition, i
         if not isinstance(partitions, dict):
             raise BadOptionError(f"{option}: {topic} is {partitions!r}, must be as in {example}")
         for partition, number in partitions.items():
-            if type(number) is not int or number < lowest:
+            if type(number) is not int or not lowest <= number < 1 << 63:
                 raise BadOptionError(
                     f"{option}: partition {topic}-{partition} is {number!r}, must be a whole "
                     f"number of at least {lowest}"

@@ -303,7 +303,7 @@ def _bootstrap(text: str) -> str:
         )
     try:
         parse_bootstrap(text)
-    except WaystationError as problem:
+    except (WaystationError, ValueError) as problem:
         raise BadOptionError(f"bootstrap.servers: {problem}") from None
     return text
 
@@ -328,7 +328,7 @@ def _topics(settings: SourceSettings) -> Topics:
     if settings.subscribe_pattern:
         try:
             re.compile(settings.subscribe_pattern)
-        except re.error as problem:
+        except (re.error, OverflowError, RecursionError) as problem:
             raise BadOptionError(
                 f"subscribePattern is {settings.subscribe_pattern!r}, no regular expression: "
                 f"{problem}"
@@ -402,10 +402,11 @@ def _refuse_limits_of_nothing(settings: SourceSettings) -> None:
 
 
 def _moment(name: str, text: str) -> int:
-    if text.strip().isdigit():
-        return int(text)
+    said = text.strip()
+    if said.isascii() and said.isdigit() and int(said) < 1 << 63:
+        return int(said)
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(said)
     except ValueError:
         raise BadOptionError(
             f"{name} is {text!r}, no time: give milliseconds since 1970, or as in "
@@ -413,7 +414,7 @@ def _moment(name: str, text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1_000)
+    return max(int(moment.timestamp() * 1_000), 0)
 
 
 _UNITS_MS: Final = {
