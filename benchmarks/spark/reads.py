@@ -26,6 +26,7 @@ def session(jars: list[Path], scratch: Path) -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("benchmarks")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")

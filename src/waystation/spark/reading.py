@@ -31,6 +31,7 @@ from waystation.model.offsets import Offset
 from waystation.runtime.loops import new_loop
 from waystation.spark.decode import SpanDecoder
 from waystation.spark.errors import DataLossError
+from waystation.spark.memory import keep_freed_memory
 from waystation.spark.options import connection_options
 from waystation.spark.spans import Span
 from waystation.telemetry.logs import get_logger
@@ -69,6 +70,7 @@ def read_span(plan: ReadPlan, span: Span) -> Iterator[pa.RecordBatch]:
     """What the span holds, in the order of its offsets."""
     if span.start >= span.end:
         return
+    keep_freed_memory()
     decoder = SpanDecoder(plan.columns, span)
     loop = new_loop()
     walk = SpanWalk(plan, span)
