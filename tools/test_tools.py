@@ -100,10 +100,10 @@ def unpack(programs: list[str]) -> None:
     downloads.mkdir(parents=True, exist_ok=True)
     asked = ["apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests"]
     asked += ["--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"]
-    asked += packages_of(programs)
-    listed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    names = sorted({line for line in listed.splitlines() if line and line[0].isalnum()})
-    for name in names:
+    wanted = packages_of(programs)
+    listed = subprocess.run([*asked, *wanted], capture_output=True, text=True, check=False).stdout
+    names = {line for line in listed.splitlines() if line and line[0].isalnum()}
+    for name in sorted(names - _installed() | set(wanted)):
         subprocess.run(
             ["apt-get", "download", "-qq", name], cwd=downloads, check=False, capture_output=True
         )
@@ -111,6 +111,14 @@ def unpack(programs: list[str]) -> None:
         if not package.name.startswith(("libc6_", "libgcc", "gcc-")):
             subprocess.run(["dpkg-deb", "-x", package, UNPACKED], check=False)
     relink(UNPACKED)
+
+
+def _installed() -> set[str]:
+    """The packages whose files are where they belong."""
+    asked = ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    rows = (line.split() for line in said.splitlines())
+    return {name for name, status in rows if status == "installed"}
 
 
 def relink(root: Path) -> None:
