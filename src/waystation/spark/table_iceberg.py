@@ -29,7 +29,7 @@ from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import StaticTable
 from pyiceberg.table import Table as IcebergTable
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from waystation.spark.table_errors import TableError
 from waystation.spark.table_files import WrittenFile
@@ -100,7 +100,7 @@ def create(location: Location, schema: StructType, partition_by: tuple[str, ...]
                 _NAME,
                 arrow_schema(nullable(schema)),
                 location=location.path,
-                properties={"commit.retry.num-retries": "0"},
+                properties=_properties(schema, partition_by),
             ) as transaction,
             transaction.update_spec() as spec,
         ):
@@ -273,6 +273,20 @@ def _number(path: Path) -> tuple[int, float]:
 @lru_cache(maxsize=4)
 def _at(metadata: str) -> StaticTable:
     return StaticTable.from_metadata(metadata)
+
+
+def _properties(schema: StructType, partition_by: tuple[str, ...]) -> dict[str, str]:
+    """No repetition behind our back, and bounds only of columns whose files have some.
+
+    pyiceberg takes partition values from the bounds, so those must not be cut short.
+    """
+    mode = "write.metadata.metrics"
+    properties = {"commit.retry.num-retries": "0", f"{mode}.default": "none"}
+    for field in schema.fields:
+        if not isinstance(field.dataType, BinaryType | ArrayType | MapType | StructType):
+            kept = "full" if field.name in partition_by else "truncate(16)"
+            properties[f"{mode}.column.{field.name}"] = kept
+    return properties
 
 
 def _property(sink: str) -> str:
