@@ -129,6 +129,45 @@ def test_a_plan_never_leaves_what_is_held(
             assert ends[where] <= target[where].end
 
 
+steps = st.lists(
+    st.tuples(
+        st.dictionaries(partitions, st.integers(0, 40)),
+        st.integers(0, 30),
+        st.integers(0, 8),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(steps)
+def test_a_stream_plans_every_offset_once_and_in_order(
+    steps: list[tuple[dict[TopicPartition, int], int, int, bool]],
+) -> None:
+    """Topics grow, partitions come, batches are limited, cut and planned a second time."""
+    logs: dict[TopicPartition, int] = {}
+    at: dict[TopicPartition, int] = {}
+    planned: dict[TopicPartition, list[int]] = {}
+    for grown, most, pieces, again in [*steps, ({}, 0, 0, False)]:
+        for where, count in grown.items():
+            logs[where] = logs.get(where, 0) + count
+        now = {where: Held(0, end, end) for where, end in logs.items()}
+        first, lost = resumed(at, now)
+        end = limited(first, ends_within(first, now), Limits(max_offsets=most), {})
+
+        # After a crash Spark plans the same batch again, when logs have grown further.
+        later = {where: Held(0, has.end + 7, has.end + 7) for where, has in now.items()}
+        replayed, lost_then = resumed(at, later if again else now)
+
+        assert lost == lost_then == []
+        assert replayed == first
+        for topic, partition, begin, upto in spans_between(replayed, end, pieces):
+            planned.setdefault(TopicPartition(topic, partition), []).extend(range(begin, upto))
+        at = end
+
+    assert planned == {where: list(range(end)) for where, end in logs.items() if end}
+
+
 # --- limits -------------------------------------------------------------------------------------
 
 

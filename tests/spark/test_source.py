@@ -107,6 +107,7 @@ def test_offsets_that_go_while_they_are_read_are_an_error(
 
     assert f"DataLossError: partition {topic}-0" in said
     assert "failOnDataLoss" in said
+    assert "Traceback" not in said
 
 
 def test_mistakes_are_told_in_a_sentence(spark: SparkSession, bootstrap: str, topic: str) -> None:

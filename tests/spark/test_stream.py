@@ -16,7 +16,7 @@ from waystation.testing.process import BrokerProcess
 
 pytestmark = pytest.mark.alone
 
-_WITHIN_S = 30.0
+_WITHIN_S = 80.0  # for a machine that does much else
 
 
 @pytest.fixture
