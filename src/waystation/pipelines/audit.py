@@ -33,6 +33,7 @@ from waystation.pipelines.audit_lake import (
     Seen,
     opened,
     opened_if_there,
+    reached,
     recorded,
     rows_of,
     seen,
@@ -102,10 +103,11 @@ def audit(
     quarantine = opened_if_there(f"{path}-quarantine")
     lakes = [table, *([] if quarantine is None else [quarantine])]
     told = [recorded(one.commits, names) for one in lakes]
-    found = [seen(spark, one, names, known) for one, known in zip(lakes, told, strict=True)]
+    found = seen(spark, lakes, names, told)
+    past = recorded(reached(table, quarantine), names)
     for _ in range(_TRIES):
         log = ask(bootstrap, lambda admin: _asked(admin, names, group))
-        partitions = _known(log, told, found, complete)
+        partitions = _known(log, past, found, complete)
         per_offset = _compared(spark, bootstrap, lakes, names, partitions, log, content)
         counts = _counted(per_offset)
         findings = _findings(per_offset, examples) if _any_difference(counts) else []
@@ -149,19 +151,19 @@ def _same_starts(
 
 def _known(
     log: _Log,
-    told: Sequence[Mapping[TopicPartition, Recorded]],
+    past: Mapping[TopicPartition, Recorded],
     found: Sequence[Mapping[TopicPartition, Seen]],
     complete: bool,
 ) -> dict[TopicPartition, PartitionAudit]:
     """The partitions of the log, each with how far the archive has come.
 
-    That is judged by the table alone: the quarantine may have a batch that the table gets next.
+    Rows of the quarantine do not tell: it may have a batch that the table gets next.
     """
     known = {}
     for where, (start, end) in log.extents.items():
         ends = [log.committed.get(where, 0), end if complete else 0]
-        if where in told[0]:
-            ends.append(told[0][where].last + 1)
+        if where in past:
+            ends.append(past[where].last + 1)
         if where in found[0]:
             ends.append(found[0][where].last + 1)
         quarantined = sum(each[where].rows for each in found[1:] if where in each)

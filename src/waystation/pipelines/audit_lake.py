@@ -3,10 +3,14 @@
 Two checks need no log.  Rows of one partition stand in ascending order within a file, and commits
 follow each other without stepping back.  And between the offsets that commits recorded there are
 as many rows as they recorded: that finds what is missing where the log has forgotten it too.
+
+Only files that the archive wrote are expected to be in order: whoever optimises a table joins
+and sorts rows as it likes.
 """
 
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from waystation.model.ids import TopicPartition
@@ -18,7 +22,17 @@ if TYPE_CHECKING:
 
     from waystation.spark.table_ranges import CommittedRanges
 
-__all__ = ["Lake", "Recorded", "Seen", "opened", "opened_if_there", "recorded", "rows_of", "seen"]
+__all__ = [
+    "Lake",
+    "Recorded",
+    "Seen",
+    "opened",
+    "opened_if_there",
+    "reached",
+    "recorded",
+    "rows_of",
+    "seen",
+]
 
 PLACE = ("topic", "partition", "offset")
 PLACED = "topic string, partition int, offset bigint"
@@ -101,6 +115,23 @@ def rows_of(
     return frame.where(F.col("topic").isin(list(topics)))
 
 
+def reached(table: Lake, quarantine: Lake | None) -> "list[CommittedRanges]":
+    """The commits that the archive is past.
+
+    A batch goes to the quarantine first, so what that has of a batch counts once the table has
+    its part, or that of a later batch.
+    """
+    last: dict[str | None, int] = {}
+    for commit in table.commits:
+        last[commit.sink] = max(last.get(commit.sink, _NONE), _batch(commit))
+    later = [] if quarantine is None else quarantine.commits
+    return [*table.commits, *(one for one in later if _batch(one) <= last.get(one.sink, _NONE))]
+
+
+def _batch(commit: "CommittedRanges") -> int:
+    return 0 if commit.batch is None else commit.batch
+
+
 def recorded(
     commits: "Iterable[CommittedRanges]", topics: Iterable[str]
 ) -> dict[TopicPartition, Recorded]:
@@ -127,17 +158,24 @@ def recorded(
 
 def seen(
     spark: "SparkSession",
-    lake: Lake,
+    lakes: Sequence[Lake],
     topics: Sequence[str],
-    known: Mapping[TopicPartition, Recorded],
-) -> dict[TopicPartition, Seen]:
-    """Walk through all files in their order, by place only."""
+    told: Sequence[Mapping[TopicPartition, Recorded]],
+) -> list[dict[TopicPartition, Seen]]:
+    """Walk through all files of the tables in their order, by place only."""
     from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
-    spans = {where: (one.first, one.last) for where, one in known.items()}
-    places = rows_of(spark, lake, f"{PLACED}, _file string", topics, includePosition="true")
-    told = places.mapInArrow(partial(_walk, spans=spans), _SEEN).groupBy("topic", "partition")
-    summed = told.agg(
+    spans = [{where: (one.first, one.last) for where, one in known.items()} for known in told]
+    walks = [
+        rows_of(spark, lake, f"{PLACED}, _file string", topics, includePosition="true")
+        .mapInArrow(partial(_walk, spans=spans[number]), _SEEN)
+        .withColumn("lake", F.lit(number))
+        for number, lake in enumerate(lakes)
+    ]
+    by_partition = reduce(lambda one, other: one.unionAll(other), walks).groupBy(
+        "lake", "topic", "partition"
+    )
+    summed = by_partition.agg(
         F.sum("rows").alias("rows"),
         F.sum("recorded").alias("recorded"),
         F.max("last").alias("last"),
@@ -146,8 +184,9 @@ def seen(
         F.min(F.nullif("first_reordered", F.lit(_NONE))).alias("first_reordered"),
         F.max("last_reordered").alias("last_reordered"),
     )
-    return {
-        TopicPartition(row["topic"], row["partition"]): Seen(
+    found: list[dict[TopicPartition, Seen]] = [{} for _ in lakes]
+    for row in summed.collect():
+        found[row["lake"]][TopicPartition(row["topic"], row["partition"])] = Seen(
             row["rows"],
             row["recorded"],
             row["last"],
@@ -155,8 +194,12 @@ def seen(
             _NONE if row["first_reordered"] is None else row["first_reordered"],
             row["last_reordered"],
         )
-        for row in summed.collect()
-    }
+    return found
+
+
+def _is_of_the_archive(file: str) -> bool:
+    """By the name that our sink gives its files, before a commit and after it."""
+    return posixpath.basename(file).removeprefix("_").startswith("ws-")
 
 
 class _Walk:
@@ -179,7 +222,8 @@ def _walk(
     for batch in batches:
         for file, topic, partition, offsets in _groups(batch):
             span = spans.get(TopicPartition(topic, partition), (0, _NONE))
-            _step(walks.setdefault((file, topic, partition), _Walk()), offsets, span)
+            walk = walks.setdefault((file, topic, partition), _Walk())
+            _step(walk, offsets, span, ordered=_is_of_the_archive(file))
     if walks:
         names = ("rows", "recorded", "last", "reordered", "first_reordered", "last_reordered")
         columns = [
@@ -209,7 +253,7 @@ def _groups(batch: "pa.RecordBatch") -> Iterator[tuple[str, str, int, "pa.Array"
         yield (*place, offsets[chosen])
 
 
-def _step(walk: _Walk, offsets: "pa.Array", span: tuple[int, int]) -> None:
+def _step(walk: _Walk, offsets: "pa.Array", span: tuple[int, int], *, ordered: bool) -> None:
     import numpy as np
 
     highest = np.maximum.accumulate(np.concatenate(([walk.last], offsets)))
@@ -217,7 +261,7 @@ def _step(walk: _Walk, offsets: "pa.Array", span: tuple[int, int]) -> None:
     walk.rows += len(offsets)
     walk.recorded += int(np.count_nonzero((offsets >= span[0]) & (offsets <= span[1])))
     walk.last = int(highest[-1])
-    if len(behind):
+    if ordered and len(behind):
         walk.reordered += len(behind)
         lowest = int(behind.min())
         walk.first_reordered = (
