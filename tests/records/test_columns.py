@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
+from copy import deepcopy
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.records.twins import COLUMNS_TWINS, NAMES, is_compiled
 from waystation.model.errors import CorruptBatchError
 from waystation.records import codec
 from waystation.records import columns as preferred
+from waystation.records.lending import came_back
 from waystation.records.record import Row
 
 ALL = ("key", "value", "offset", "timestamp", "timestampType", "headers")
@@ -70,7 +72,7 @@ def drained(columns: Any) -> list[Any]:
     """Everything the columns give of the batch they were begun with."""
     taken = []
     while not columns.fill():
-        taken.append(columns.take())
+        taken.append(deepcopy(columns.take()))
     if columns.rows:
         taken.append(columns.take())
     return taken
@@ -310,13 +312,34 @@ def test_a_view_into_a_larger_buffer_is_read_in_place(columns: ModuleType) -> No
     assert members(filled.take().values, 3) == [b"value"] * 3
 
 
-def test_handed_out_buffers_are_not_touched_again(columns: ModuleType) -> None:
-    filled = begun(columns, [(b"first", b"1", [], 1)])
+def test_buffers_are_filled_again_once_nobody_looks_at_them(columns: ModuleType) -> None:
+    filled = begun(columns, [(b"first", None, [], 1)])
     filled.fill()
     first = filled.take()
-    before = members(first.keys, 1), array("q", first.offsets)
-    payload, base = encoded([(b"other", b"2", [], 1)])
-    filled.begin(payload, 1, 7, 0, base, None, 0, FOREVER)
-    filled.fill()
+    views = [memoryview(buffer) for buffer in first.lent]
+    before = [bytes(view) for view in views]
+    others = []
+    for number in range(6):
+        payload, base = encoded([(b"other", b"%d" % number, [("h", b"2")], 1)])
+        filled.begin(payload, 1, number, 0, base, None, 0, FOREVER)
+        filled.fill()
+        taken = filled.take()
+        assert rows_of(taken) == [(number, 1, b"other", b"%d" % number, (("h", b"2"),))]
+        others.append(taken)
 
-    assert (members(first.keys, 1), first.offsets) == before
+    assert [bytes(view) for view in views] == before
+    assert rows_of(first) == [(BASE, 1, b"first", None, ())]
+    distinct = {id(one.values.content) for one in others}
+    assert 1 < len(distinct) < len(others), "buffers that nobody looked at were not used again"
+
+
+@pytest.mark.parametrize("buffer", [bytearray(b"ab"), array("q", [1, 2])])
+def test_memory_comes_back_with_its_last_view(buffer: Any) -> None:
+    before = bytes(buffer)
+    part = memoryview(buffer)[1:]
+
+    assert not came_back([bytearray(), buffer])
+
+    part.release()
+    assert came_back([bytearray(), buffer])
+    assert bytes(buffer) == before

@@ -25,7 +25,7 @@ from waystation.model.errors import MalformedFrameError
 from waystation.wire.frame import LENGTH_BYTES, framed, payload_bytes
 from waystation.wire.schema import Part
 
-__all__ = ["Connect", "TcpTransport", "Transport", "connect_tcp"]
+__all__ = ["Allocate", "Connect", "TcpTransport", "Transport", "connect_tcp"]
 
 _SCRATCH_BYTES = 64 << 10
 _REPLY_LIMIT_BYTES = 256 << 20
@@ -65,11 +65,19 @@ Connect = Callable[[Address], Awaitable[Transport]]
 """How a client gets a transport to an address; raises ``OSError`` where nobody listens."""
 
 
-async def connect_tcp(address: Address) -> Transport:
-    """Open a TCP connection."""
+Allocate = Callable[[int], memoryview]
+"""Memory for a reply of that many bytes; what it holds does not matter."""
+
+
+def _fresh(size_bytes: int) -> memoryview:
+    return memoryview(bytearray(size_bytes))
+
+
+async def connect_tcp(address: Address, allocate: Allocate = _fresh) -> Transport:
+    """Open a TCP connection; ``allocate`` gives the memory of large replies."""
     loop = asyncio.get_running_loop()
     _, protocol = await loop.create_connection(
-        lambda: TcpTransport(address), address.host, address.port
+        lambda: TcpTransport(address, allocate=allocate), address.host, address.port
     )
     return protocol
 
@@ -81,8 +89,14 @@ class TcpTransport(asyncio.BufferedProtocol):
     rest of it is received straight into the frame's own memory.
     """
 
-    def __init__(self, address: Address, reply_limit_bytes: int = _REPLY_LIMIT_BYTES) -> None:
+    def __init__(
+        self,
+        address: Address,
+        reply_limit_bytes: int = _REPLY_LIMIT_BYTES,
+        allocate: Allocate = _fresh,
+    ) -> None:
         self._address = address
+        self._allocate = allocate
         self._limit_bytes = reply_limit_bytes
         self._waiting: deque[asyncio.Future[memoryview]] = deque()
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
@@ -199,7 +213,7 @@ class TcpTransport(asyncio.BufferedProtocol):
             self._filled = len(left)
 
     def _begin_frame(self, length: int, beginning: memoryview) -> None:
-        self._frame = memoryview(bytearray(length))
+        self._frame = self._allocate(length)
         self._frame[: len(beginning)] = beginning
         self._received = len(beginning)
 

@@ -8,17 +8,20 @@ and the contents one after the other; a column of numbers is an array.  What hol
 2. key, value and headers are copied once, and not at all where their column is not wanted;
 3. the columns take rows until they are full and the rest of a batch afterwards, so that what
    they hold is bounded, though a batch or a single record may be larger;
-4. both twins fill them alike: ``columns.pxd`` gives the C types, as ``codec.pxd`` does.
+4. what was handed out is filled again only once nobody has a view of it (``lending.py``);
+5. both twins fill them alike: ``columns.pxd`` gives the C types, as ``codec.pxd`` does.
 
 Records are found by ``codec.locate_records``; its numbers say where their parts lie.  Arrow
 itself is not known here.
 """
 
 from array import array
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from waystation.records.codec import PLACE_FIELDS, locate_records
+from waystation.records.lending import came_back
 from waystation.records.record import Buffer
 
 __all__ = ["COMPILED", "ByteColumn", "Filled", "HeaderColumn", "RecordColumns"]
@@ -34,6 +37,8 @@ _EARLIEST_MS = -9_223_372_036_854_775
 # What a row takes beside its contents: offset, time and its kind, two ends.
 _ROW_BYTES = 28
 _FIRST_ROWS = 1 << 10
+# Spark has not let go of one batch when it asks for the next.
+_MOST_LENT = 3
 
 
 class ByteColumn(NamedTuple):
@@ -60,7 +65,10 @@ class HeaderColumn(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """So many rows of every column that was wanted; times are microseconds since 1970."""
+    """So many rows of every column that was wanted; times are microseconds since 1970.
+
+    The buffers are lent: who needs them for longer than it takes to look holds a view of each.
+    """
 
     rows: int
     offsets: "array[int]"
@@ -69,6 +77,14 @@ class Filled(NamedTuple):
     keys: ByteColumn | None
     values: ByteColumn | None
     headers: HeaderColumn | None
+
+    @property
+    def lent(self) -> "Iterator[bytearray | array[int]]":
+        """All buffers that can be filled again."""
+        yield from (self.offsets, self.times, self.kinds)
+        for column in (self.keys, self.values):
+            if column is not None:
+                yield from (column.bits, column.ends, column.content)
 
 
 class RecordColumns:
@@ -83,6 +99,7 @@ class RecordColumns:
         "_headers",
         "_keys",
         "_kinds",
+        "_lent",
         "_next",
         "_offsets",
         "_payload",
@@ -105,6 +122,7 @@ class RecordColumns:
         self._batch = (0, False)
         self._next = self._stop = 0
         self.rows = self._size_bytes = 0
+        self._lent: deque[Filled] = deque()
         self._offsets, self._times, self._kinds = array("q"), array("q"), array("i")
         self._keys = _Bytes() if "key" in self._wanted else None
         self._values = _Bytes() if "value" in self._wanted else None
@@ -186,9 +204,27 @@ class RecordColumns:
             None if self._values is None else self._values.take(),
             None if self._headers is None else self._headers.take(),
         )
-        self._offsets, self._times, self._kinds = array("q"), array("q"), array("i")
+        is_usual = self._size_bytes <= 2 * self._target_bytes
         self.rows = self._size_bytes = 0
+        self._renew()
+        if is_usual:  # what one large record needed is not kept for all that follow
+            self._lent.append(filled)
         return filled
+
+    def _renew(self) -> None:
+        """Go on with buffers that came back, or with new ones."""
+        again: Filled | None = None
+        if self._lent and came_back(self._lent[0].lent):
+            again = self._lent.popleft()
+        elif len(self._lent) == _MOST_LENT:
+            self._lent.popleft()
+        self._offsets = array("q") if again is None else again.offsets
+        self._times = array("q") if again is None else again.times
+        self._kinds = array("i") if again is None else again.kinds
+        if self._keys is not None:
+            self._keys.begin(None if again is None else again.keys)
+        if self._values is not None:
+            self._values.begin(None if again is None else again.values)
 
     def _fill_numbers(self, first: int, stop: int) -> None:
         row = self.rows
@@ -206,18 +242,19 @@ class RecordColumns:
 
 
 class _Bytes:
-    """One column of bytes on its way; its buffers are as long as the last ones were full."""
+    """One column of bytes on its way."""
 
     __slots__ = ("bits", "content", "content_bytes", "ends", "nulls")
 
     def __init__(self) -> None:
-        self._begin(0)
+        self.begin(None)
 
-    def _begin(self, expected_bytes: int) -> None:
+    def begin(self, again: ByteColumn | None) -> None:
+        """Be empty, in the buffers of a column that came back if there is one."""
         self.nulls = self.content_bytes = 0
-        self.bits = bytearray()
-        self.ends = array("i", [0])
-        self.content = bytearray(expected_bytes)
+        self.bits = bytearray() if again is None else again.bits
+        self.ends = array("i", [0]) if again is None else again.ends
+        self.content = bytearray() if again is None else again.content
 
     def fill(
         self,
@@ -248,9 +285,7 @@ class _Bytes:
         self.content_bytes += more_bytes
 
     def take(self) -> ByteColumn:
-        taken = ByteColumn(self.nulls, self.bits, self.ends, self.content, self.content_bytes)
-        self._begin(self.content_bytes)
-        return taken
+        return ByteColumn(self.nulls, self.bits, self.ends, self.content, self.content_bytes)
 
 
 class _Headers:
@@ -429,6 +464,8 @@ def _fill_bytes(
         if not is_key:
             at = _value_at(text, at, length)
             length = places[place + _VALUE_BYTES]
+        if row & 7 == 0:
+            bits[row >> 3] = 0
         if length >= 0:
             _copy(text, at, length, content, to)
             to += length

@@ -9,12 +9,13 @@
 3. offsets that were deleted, or lie behind the end of the log, are a ``DataLossError``, or with
    ``failOnDataLoss=false`` a warning; a topic that vanishes or is made anew meanwhile is an
    error in any case;
-4. while Spark consumes what came, the next answer is on its way; two answers and one Arrow
-   batch are the most that is in memory.
+4. while Spark consumes what came, the next answer is on its way; three answers and four Arrow
+   batches are the most that is in memory, and that memory is used over and over.
 """
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from waystation.client.transport import Connect, connect_tcp
 from waystation.model.errors import RequestTimedOutError
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
+from waystation.records.lending import Lender
 from waystation.runtime.loops import new_loop
 from waystation.spark.decode import SpanDecoder
 from waystation.spark.errors import DataLossError
@@ -40,8 +42,9 @@ __all__ = ["ReadPlan", "SpanWalk", "read_span"]
 
 _events = get_logger("spark")
 
-FETCH_BYTES: Final = 4 << 20
-"""What one answer may hold: a few Arrow batches."""
+FETCH_BYTES: Final = 2 << 20
+"""What one answer may hold: an Arrow batch or two."""
+_FRAME_BYTES: Final = FETCH_BYTES + (1 << 20)
 
 _LEAST_FETCH_BYTES: Final = 64 << 10
 _GUESSED_RECORD_BYTES: Final = 1 << 10
@@ -87,11 +90,12 @@ def read_span(plan: ReadPlan, span: Span) -> Iterator[pa.RecordBatch]:
 class SpanWalk:
     """From answer to answer through the span, one asked for ahead."""
 
-    def __init__(self, plan: ReadPlan, span: Span, *, connect: Connect = connect_tcp) -> None:
+    def __init__(self, plan: ReadPlan, span: Span, *, connect: Connect | None = None) -> None:
         self._plan, self._span = plan, span
         self._at = Offset(span.start)
         settings = connection_settings(connection_options(plan.client))
-        self._router = Router(plan.bootstrap, settings, connect=connect)
+        thrifty = partial(connect_tcp, allocate=Lender(_FRAME_BYTES))
+        self._router = Router(plan.bootstrap, settings, connect=connect or thrifty)
         self._reader = PartitionReader(
             self._router,
             checked(ConsumerSettings(isolation=plan.isolation)),
