@@ -426,20 +426,21 @@ def test_a_broker_that_restarts_costs_time_only(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data").start() as broker:
         create(broker.bootstrap, "t")
         fill(broker.bootstrap, "t", {0: 3})
-        reader = source(
-            broker.bootstrap, "t", startingOffsets="earliest", **{"kafka.max.block.ms": "20000"}
-        ).streamReader(COLUMNS)
-        start = reader.initialOffset()
+        patient = source(broker.bootstrap, "t", **{"kafka.max.block.ms": "20000"})
+        hasty = source(broker.bootstrap, "t", **{"kafka.max.block.ms": "300"})
+        reader, other = patient.streamReader(COLUMNS), hasty.streamReader(COLUMNS)
+        start = {"t": {"0": 0}}
+        assert reader.latestOffset(start, ALL) == other.latestOffset(start, ALL) == {"t": {"0": 3}}
         broker.kill()
-        broker.start()
 
-        assert reader.latestOffset(start, ALL) == {"t": {"0": 3}}
-        broker.kill()
-        impatient = source(broker.bootstrap, "t", **{"kafka.max.block.ms": "300"})
-        with pytest.raises(WaystationError, match=r"bootstrap\.servers"):
-            impatient.streamReader(COLUMNS).latestOffset(start, ALL)
+        with pytest.raises(WaystationError, match=f"no broker answers .{broker.bootstrap}"):
+            other.latestOffset(start, ALL)
+        with pytest.raises(BadOptionError, match=r"bootstrap\.servers: no broker answers"):
+            hasty.streamReader(COLUMNS).latestOffset(start, ALL)
         broker.start()
+        assert reader.latestOffset(start, ALL) == {"t": {"0": 3}}
         reader.stop()
+        other.stop()
 
 
 def test_a_topic_that_goes_between_two_questions_is_noticed_soon(
