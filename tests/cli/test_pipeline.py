@@ -6,12 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import deltalake
 import pytest
 from tests.support.command import COMMAND, waystation
 
 from waystation.cli.pipeline import JOBS
-
-NOBODY = "127.0.0.1:1"
 
 
 def test_the_jobs_are_listed_without_importing_them() -> None:
@@ -95,20 +94,4 @@ def test_a_running_archive_ends_well_when_it_is_interrupted(
     assert "Traceback" not in said
     described = waystation("group", "describe", "archive-lake", "--json", "--bootstrap", bootstrap)
     assert json.loads(described.out)["total"]["lag"] == 0
-    import deltalake
-
     assert deltalake.DeltaTable(str(lake)).to_pyarrow_table()["offset"].to_pylist() == [0, 1]
-
-
-@pytest.mark.alone
-@pytest.mark.timeout(240)
-def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    words = ["--topics", "t", "--lake", str(tmp_path / "lake"), "--bootstrap", NOBODY]
-    ended = waystation("pipeline", "archive", *words, "--master", "local[1]", timeout_s=120)
-
-    assert ended.code == 1
-    errors = [line for line in ended.err.splitlines() if line.startswith("Error: ")]
-    assert len(errors) == 1, ended.err
-    assert NOBODY in errors[0]
-    assert "Traceback" not in ended.err
-    assert not (tmp_path / "lake").exists()
