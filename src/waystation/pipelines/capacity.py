@@ -4,7 +4,8 @@ Nothing is guessed that the brokers know, and nothing is read that need not be: 
 are differences of offsets at round times, sizes on disk come from the brokers, and only the size
 of a record is measured on some of them, a few thousand per topic however large it is.
 
-Offsets that hold no record (deleted by compaction, markers of transactions) count as messages.
+Offsets that hold no record (deleted by compaction, markers of transactions) count as messages,
+and records whose timestamps go back count at the time that their partition had come to.
 
     waystation pipeline capacity --topics orders --retention-days 7 --replication-factor 3
 """
