@@ -1,9 +1,13 @@
 """Whoever dies, and wherever: every row is in the lake or in the quarantine, once."""
 
+import contextlib
+import os
 import random
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +21,12 @@ from waystation.spark.table_ranges import merge
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+# Java machines are started and killed: a busy computer takes its time.
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(7200 if SOAKING else 400)]
+
+# Every day each point once, by one of the two deaths; both deaths at each when soaking.
+OF_DRIVERS = POINTS if SOAKING else ("before commit", "after commit")
+OF_WORKERS = POINTS if SOAKING else ("files", "between the tables")
 
 
 def check_once(spark: "SparkSession", home: Path, batches: int) -> None:
@@ -45,24 +54,24 @@ def check_once(spark: "SparkSession", home: Path, batches: int) -> None:
 
 
 def start_driver(home: Path, point: str, batch: int) -> "subprocess.Popen[bytes]":
-    home.mkdir()
-    with (home / "log").open("wb") as log:
+    home.mkdir(exist_ok=True)
+    with (home / "log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.spark.table_queries", home, point, str(batch)],
             cwd=Path(__file__).parents[2],
             stdout=log,
             stderr=log,
+            start_new_session=True,
         )
 
 
 def test_a_driver_that_dies_at_any_point_loses_and_doubles_nothing(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    points = POINTS if SOAKING else POINTS[2:]
-    drivers = [start_driver(tmp_path / str(at), point, 1) for at, point in enumerate(points)]
+    drivers = [start_driver(tmp_path / str(at), point, 1) for at, point in enumerate(OF_DRIVERS)]
 
     for at, driver in enumerate(drivers):
-        assert driver.wait(100) == -signal.SIGKILL, (tmp_path / str(at) / "log").read_text()
+        assert driver.wait(300) == -signal.SIGKILL, (tmp_path / str(at) / "log").read_text()
     for at in range(len(drivers)):
         # The first start runs the batch again that was under way, and then one more.
         next_batch(spark, tmp_path / str(at), sinkId="test")
@@ -70,7 +79,7 @@ def test_a_driver_that_dies_at_any_point_loses_and_doubles_nothing(
         check_once(spark, tmp_path / str(at), 3)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", OF_WORKERS)
 def test_a_worker_that_dies_at_any_point_loses_and_doubles_nothing(
     spark: "SparkSession", tmp_path: Path, point: str
 ) -> None:
@@ -87,29 +96,40 @@ def test_a_worker_that_dies_at_any_point_loses_and_doubles_nothing(
 def test_drivers_killed_at_random_lose_and_double_nothing(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Kill -9 of the Python driver takes its Java machine along, whatever that was doing."""
-    if not SOAKING:
-        return
+    """One lake, driver after driver; kill -9 takes the Java machine along, wherever it was."""
     dice = random.Random(20)
-    home = tmp_path / "home"
-    for _ in range(count(0, 20)):
-        driver = start_driver(home, "nowhere", -1) if not home.exists() else _again(home)
-        try:
-            driver.wait(dice.uniform(10, 25))
-        except subprocess.TimeoutExpired:
-            driver.kill()
-            driver.wait()
-    query = next_batch(spark, home, sinkId="test")
+    for _ in range(count(1, 20)):
+        driver = start_driver(tmp_path, "nowhere", -1)
+        began = time.monotonic()
+        batches = committed(tmp_path)
+        while committed(tmp_path) < batches + 2 and time.monotonic() < began + 300:
+            time.sleep(0.05)
+        time.sleep(dice.uniform(0, 1.5))
+        end_session(driver)
+
+    query = next_batch(spark, tmp_path, sinkId="test")
 
     assert query.lastProgress is not None
-    check_once(spark, home, query.lastProgress.batchId + 1)
+    check_once(spark, tmp_path, query.lastProgress.batchId + 1)
 
 
-def _again(home: Path) -> "subprocess.Popen[bytes]":
-    with (home / "log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.table_queries", home, "nowhere", "-1"],
-            cwd=Path(__file__).parents[2],
-            stdout=log,
-            stderr=log,
-        )
+def end_session(driver: "subprocess.Popen[bytes]") -> None:
+    """Kill a driver with its Java machine and all of their workers."""
+    while members := [*_session(driver.pid)]:
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        driver.poll()
+
+
+def _session(leader: int) -> Iterator[int]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                yield int(stat.parent.name)
+
+
+def committed(home: Path) -> int:
+    """How many batches Spark believes are done."""
+    return len([*(home / "checkpoint" / "commits").glob("[0-9]*")])

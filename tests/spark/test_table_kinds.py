@@ -564,6 +564,20 @@ def test_the_log_of_a_commit_that_failed_half_way_is_not_believed(
     assert offsets(target) == [0]
 
 
+def test_an_abort_after_a_commit_that_may_have_been_made_removes_nothing(tmp_path: Path) -> None:
+    """Spark aborts when the process that commits dies, also if it dies having committed."""
+    settings = write_settings({"path": str(tmp_path / "lake")})
+    writer = table_writing.BatchTableWriter(settings, ARCHIVED)
+    first, second = (writer.write(iter([rows([at])])) for at in range(2))
+
+    writer.commit([first])
+    writer.abort([first])
+    writer.abort([second, None])
+
+    assert [row["offset"] for row in read(tmp_path / "lake")] == [0]
+    assert len([*tmp_path.rglob("*.parquet")]) == 1
+
+
 def test_the_quarantine_is_committed_before_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

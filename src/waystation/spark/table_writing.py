@@ -189,7 +189,16 @@ class _Writing:
                 ranges = merge(message.ranges[at] for message in written)
                 commit(target, files, written[0].key, ranges)
 
-    def _abort(self, written: Sequence[Written]) -> None:
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what tasks wrote, unless it may be committed.
+
+        Spark aborts after a failed commit too, and a commit that failed may have been made: its
+        process died after it, or between two tables, or is not even dead.  Only while a task's
+        message is missing has nobody tried; otherwise the next attempt knows, or vacuum.
+        """
+        if None not in messages:
+            return
+        written = _those_written(messages)
         for at, target in enumerate(self._targets):
             files = [file.path for message in written for file in message.files[at]]
             target.location.discard(files)
@@ -249,7 +258,7 @@ class StreamTableWriter(_Writing, DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Runs on the driver when a task failed for good."""
-        self._abort(_those_written(messages))
+        self._abort(messages)
 
 
 class BatchTableWriter(_Writing, DataSourceArrowWriter):
@@ -267,7 +276,7 @@ class BatchTableWriter(_Writing, DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Runs on the driver when a task failed for good."""
-        self._abort(_those_written(messages))
+        self._abort(messages)
 
 
 def _those_written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
