@@ -1,6 +1,6 @@
 """The table of metrics: amended in one commit per batch, each batch once."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from waystation.pipelines.failures import JobError
-from waystation.pipelines.metrics_report import render
-from waystation.pipelines.metrics_table import MetricsTable
+from waystation.pipelines.metrics_report import _series, render
+from waystation.pipelines.metrics_table import MetricsTable, Row
 from waystation.pipelines.metrics_windows import Figures, Windows
 
 MINUTE_MS = 60_000
@@ -138,6 +138,14 @@ def test_the_page_shows_topics_and_keys(tmp_path: Path) -> None:
     assert "orders" in text
     assert '<td class="number">12</td>' in text
     assert "refresh" not in text
+
+
+def test_a_topic_that_was_silent_is_not_drawn_as_if_it_were_not() -> None:
+    rows = [Row(at(minute), "a", 7, 0, 0, 0, 0, 0, []) for minute in (0, 1, 5)]
+    times, values = _series(rows, timedelta(minutes=1), lambda row: row.messages, 0.0)
+
+    assert list(times) == [at(minute) for minute in (0, 1, 2, 4, 5)]
+    assert list(values) == [7, 7, 0, 0, 7]
 
 
 def test_an_empty_table_has_a_page_too(tmp_path: Path) -> None:

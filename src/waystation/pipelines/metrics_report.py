@@ -1,7 +1,8 @@
 """The page of ``metrics``: the last day of every topic in plots, and who wrote most."""
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from math import nan
 from pathlib import Path
 
 from waystation.pipelines.metrics_table import MetricsTable, Row
@@ -31,30 +32,34 @@ def render(to: str, path: Path | None = None, *, top_keys: int = 10, running: bo
     """
     table = MetricsTable.open(to)
     window = timedelta(milliseconds=table.window_ms)
-    youngest = table.newest_window()
+    # Windows of records from the future would push all others off the page.
+    youngest = table.newest_window(until=datetime.now(UTC))
     rows = (
         []
         if youngest is None
         else table.rows(since=youngest - _SHOWN_WINDOWS * window, top_keys=top_keys)
     )
-    document = _document(to, rows, window.total_seconds(), top_keys, running)
+    document = _document(to, rows, window, top_keys, running)
     return write_page(path or report_path(to), document)
 
 
-def _document(to: str, rows: Sequence[Row], window_s: float, top_keys: int, running: bool) -> str:
+def _document(to: str, rows: Sequence[Row], window: timedelta, top_keys: int, running: bool) -> str:
     by_topic = _busiest(rows)
+    window_s = window.total_seconds()
+
+    def per_s(name: str) -> Callable[[Row], float]:
+        return lambda row: getattr(row, name) / window_s
+
     sections = [
         Section(
             "Over time",
             f"Windows of {shown_duration(window_s * 1_000)}; the last one may not be over. Age is "
             "the time from a record's timestamp until this job saw it.",
             [
-                _plot(
-                    "messages per second", by_topic, lambda r: r.messages / window_s, shown_count
-                ),
-                _plot("bytes per second", by_topic, lambda r: r.bytes / window_s, shown_bytes),
-                _plot("age, 99th percentile", by_topic, lambda r: r.age_p99_ms, shown_duration),
-                _plot("age, median", by_topic, lambda r: r.age_p50_ms, shown_duration),
+                _plot("messages per second", by_topic, window, per_s("messages"), shown_count),
+                _plot("bytes per second", by_topic, window, per_s("bytes"), shown_bytes),
+                _plot("age, 99th percentile", by_topic, window, _p99, shown_duration, nan),
+                _plot("age, median", by_topic, window, _p50, shown_duration, nan),
             ],
         ),
         Section("Topics", tables=[_topics(by_topic)]),
@@ -85,6 +90,14 @@ def _document(to: str, rows: Sequence[Row], window_s: float, top_keys: int, runn
     )
 
 
+def _p99(row: Row) -> float:
+    return row.age_p99_ms
+
+
+def _p50(row: Row) -> float:
+    return row.age_p50_ms
+
+
 def _busiest(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows by topic, those with most messages first."""
     by_topic: dict[str, list[Row]] = {}
@@ -97,14 +110,31 @@ def _busiest(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def _plot(
     title: str,
     by_topic: dict[str, list[Row]],
+    window: timedelta,
     figure: Callable[[Row], float],
     shown: Callable[[float], str],
+    silence: float = 0.0,
 ) -> str:
-    series: dict[str, Series] = {
-        name: ([row.window_start for row in rows], [figure(row) for row in rows])
+    series = {
+        name: _series(rows, window, figure, silence)
         for name, rows in list(by_topic.items())[:_SHOWN_TOPICS]
     }
     return lines(title, series, shown=shown)
+
+
+def _series(
+    rows: list[Row], window: timedelta, figure: Callable[[Row], float], silence: float
+) -> Series:
+    """A line that says ``silence`` where windows are missing, instead of going straight on."""
+    times: list[datetime] = []
+    values: list[float] = []
+    for row in rows:
+        if times and row.window_start - times[-1] > window:
+            times += [times[-1] + window, row.window_start - window]
+            values += [silence, silence]
+        times.append(row.window_start)
+        values.append(figure(row))
+    return times, values
 
 
 def _topics(by_topic: dict[str, list[Row]]) -> Table:

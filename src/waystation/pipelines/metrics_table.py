@@ -180,9 +180,11 @@ class MetricsTable:
             for one in told
         ]
 
-    def newest_window(self) -> datetime | None:
-        """When the youngest window begins."""
-        found = self._query("SELECT max(window_start) AS youngest FROM t")
+    def newest_window(self, *, until: datetime) -> datetime | None:
+        """When the youngest window begins that begins before ``until``."""
+        found = self._query(
+            f"SELECT max(window_start) AS youngest FROM t WHERE window_start <= {_literal(until)}"
+        )
         youngest: datetime | None = found[0]["youngest"] if found else None
         return youngest
 
