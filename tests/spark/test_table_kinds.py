@@ -7,13 +7,28 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from tests.spark.rows import ARCHIVED, DAY, rows
 from waystation.spark import table_writing
@@ -27,6 +42,7 @@ from waystation.spark.table_options import KINDS, read_settings, write_settings
 from waystation.spark.table_parts import cut, shares
 from waystation.spark.table_ranges import OffsetRange, merge
 from waystation.spark.table_reading import TableReader, open_snapshot, snapshot_schema
+from waystation.spark.table_schema import arrow_schema
 from waystation.spark.table_writing import Target, commit, targets
 
 FIRST = BatchKey("archive", "query-1", 0)
@@ -99,6 +115,30 @@ def test_rows_come_back_as_they_went(target: Target) -> None:
         "timestamp": dt.datetime(2026, 3, 1, 12, 0, 0, 2, tzinfo=dt.UTC),
         "date": DAY + dt.timedelta(days=1),
     }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_comes_back(tmp_path: Path, kind: str) -> None:
+    values: dict[str, tuple[DataType, list[Any]]] = {
+        "flag": (BooleanType(), [True, None]),
+        "whole": (IntegerType(), [-1, None]),
+        "real": (DoubleType(), [0.5, None]),
+        "exact": (DecimalType(12, 2), [Decimal("-3.25"), None]),
+        "local": (TimestampNTZType(), [dt.datetime(2026, 3, 1, 1, 2, 3, 4), None]),
+        "text": (StringType(), ["ä\x00", ""]),
+        "many": (ArrayType(StructType([StructField("n", LongType())])), [[{"n": 1}, None], None]),
+        "by_name": (MapType(StringType(), LongType()), [[("a", 1), ("b", None)], None]),
+        "deep": (StructType([StructField("day", DateType())]), [{"day": DAY}, None]),
+    }
+    schema = StructType([StructField(name, kind) for name, (kind, _) in values.items()])
+    target = opened(tmp_path / "lake", kind, schema, by="")
+    batch = pa.RecordBatch.from_pydict(
+        {name: found for name, (_, found) in values.items()}, schema=arrow_schema(schema)
+    )
+
+    write_and_commit(target, FIRST, batch)
+
+    assert read(tmp_path / "lake") == batch.to_pylist()
 
 
 def test_a_new_table_is_empty_and_readable(target: Target) -> None:
