@@ -2,7 +2,8 @@
 
 ``_waystation/table.json`` holds the columns, ``_waystation/<version>.json`` one commit: its
 files, its sink and batch, and the newest batch of every sink.  An entry is linked into place
-under its number, which only one of several writers can do.
+under its number, which only one of several writers can do.  Every hundredth commit is followed by
+``_waystation/<version>.files.json``, the files of all commits so far, which readers begin with.
 
 Tasks write files whose names begin with an underscore.  The entry makes them part of the table;
 after it they are renamed, so that ``spark.read.parquet`` sees them too: file by file, since a
@@ -46,6 +47,7 @@ KEEPS_PARTITION_COLUMNS: Final = False
 
 LOG: Final = "_waystation"
 _LATELY: Final = 50
+_SUMMED_UP_EVERY: Final = 100
 
 
 def is_here(location: Location) -> bool:
@@ -113,8 +115,7 @@ class _Parquet:
                 tuple((name, _value(text, types[name])) for name, text in file["partition"]),
                 _hidden(file["path"]) if version == self.version else None,
             )
-            for version, entry in self._entries()
-            for file in entry["files"]
+            for version, file in self._files()
         ]
 
     def check_appendable(self) -> None:
@@ -142,7 +143,10 @@ class _Parquet:
                 return False
             newest._show()
             at = newest.version + 1
-        _Parquet(self._location, at)._show()
+        committed = _Parquet(self._location, at)
+        committed._show()
+        if at % _SUMMED_UP_EVERY == 0:
+            committed._sum_up()
         return True
 
     def files_of(self, key: BatchKey) -> list[str] | None:
@@ -162,7 +166,7 @@ class _Parquet:
         ]
 
     def needed_files(self) -> set[str]:
-        shown = {file["path"] for _, entry in self._entries() for file in entry["files"]}
+        shown = {file["path"] for _, file in self._files()}
         if self.version:
             shown |= {_hidden(file["path"]) for file in self._entry(self.version)["files"]}
         return shown
@@ -205,6 +209,23 @@ class _Parquet:
                 continue  # it has its name already, or another driver is faster
         self._location.settle(*(path for path in shown if (root / path).exists()))
 
+    def _sum_up(self) -> None:
+        """Spare readers the entries before this one; its files have their lasting names."""
+        files = [file for _, file in self._files()]
+        _write_once(_summary(self._log, self.version), {"files": files})
+
+    def _files(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Every file with the version that brought it, or 0 if that is long ago."""
+        begin = self.version - self.version % _SUMMED_UP_EVERY
+        while begin and not _summary(self._log, begin).exists():
+            begin -= _SUMMED_UP_EVERY
+        if begin:
+            for file in json.loads(_summary(self._log, begin).read_text())["files"]:
+                yield 0, file
+        for version in range(begin + 1, self.version + 1):
+            for file in self._entry(version)["files"]:
+                yield version, file
+
     def _sinks(self) -> dict[str, list[Any]]:
         return dict(self._entry(self.version)["sinks"]) if self.version else {}
 
@@ -230,6 +251,10 @@ def _newest(root: Path) -> int:
 
 def _place(log: Path, version: int) -> Path:
     return log / f"{version:020d}.json"
+
+
+def _summary(log: Path, version: int) -> Path:
+    return log / f"{version:020d}.files.json"
 
 
 def _shown(path: str) -> str:
