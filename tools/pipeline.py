@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from test_tools import java_home
+
 from waystation import Producer
 from waystation.testing.process import BrokerProcess
 
@@ -45,6 +47,8 @@ class Pipeline:
         words = [str(one) for one in arguments]
         print(f"{DIM}$ waystation {' '.join(words)}{PLAIN}", flush=True)
         environment = {**os.environ, "WAYSTATION_BOOTSTRAP": self._bootstrap}
+        if (java := java_home()) is not None:
+            environment["JAVA_HOME"] = str(java)
         return subprocess.run([WAYSTATION, *words], env=environment, check=check).returncode
 
     def load(self, count: int) -> None:
@@ -113,7 +117,8 @@ def run_all(pipeline: Pipeline, count: int) -> int:
     code = pipeline.run(
         "pipeline", "audit", "--topics", TOPIC, "--lake", pipeline.lake, "--complete", check=False
     )
-    print(f"\ntable    {pipeline.lake}\nreports  {pipeline.metrics}\n         {pipeline.capacity}")
+    print(f"\ntable    {pipeline.lake}")
+    print(f"reports  {pipeline.metrics}-report.html\n         {pipeline.capacity}-report.html")
     print(f'read it  spark.read.format("waystation.table").load("{pipeline.lake}")', flush=True)
     return code
 

@@ -1,4 +1,4 @@
-"""Fetches the programs the tests start that PyPI does not have.
+"""Fetches the programs the tests start that PyPI does not have, or those that are named.
 
 By apt where this user may install packages; otherwise Debian's packages are unpacked into
 ``.cache/tools``, where the tests look for them; otherwise one list of what is missing and the
@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 # program -> Debian packages that have it, the first that there is
@@ -29,11 +29,14 @@ OLDEST_JAVA = 17  # what Spark 4 runs on
 UNPACKED = Path(__file__).parent.parent / ".cache" / "tools"
 
 
-def missing() -> list[str]:
-    """The programs that are not there, or too old."""
+def missing(programs: Iterable[str]) -> list[str]:
+    """Those that are not there, or too old."""
     path = os.pathsep.join([os.environ.get("PATH", ""), str(UNPACKED / "usr" / "bin")])
-    lacking = [name for name in NEEDED if name != "java" and not shutil.which(name, path=path)]
-    return lacking if java_home() else [*lacking, "java"]
+    return [
+        name
+        for name in programs
+        if not (java_home() if name == "java" else shutil.which(name, path=path))
+    ]
 
 
 # --- Java -----------------------------------------------------------------------------------
@@ -132,19 +135,19 @@ def relink(root: Path) -> None:
             link.symlink_to(unpacked.resolve())
 
 
-def main() -> None:
+def main(programs: list[str]) -> None:
     for attempt in (install, unpack):
-        lacking = missing()
+        lacking = missing(programs)
         if lacking:
             attempt(lacking)
-    lacking = missing()
+    lacking = missing(programs)
     if lacking:
         sys.exit(
-            f"The tests start programs that are not here: {', '.join(lacking)}"
+            f"Programs are needed that are not here: {', '.join(lacking)}"
             f"{f' ({OLDEST_JAVA} or newer)' if 'java' in lacking else ''}.\n"
             f"Remedy: sudo apt-get install {' '.join(packages_of(lacking))}"
         )
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or list(NEEDED))
