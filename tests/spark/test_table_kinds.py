@@ -14,6 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import StaticTable
+from pyiceberg.types import StringType as Text
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -343,6 +346,23 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, kind: str) -> N
         opened(tmp_path / "full", kind)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_whose_making_was_interrupted_is_made(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lake"
+    opened(path, kind)
+    # The last thing that each kind does is to name what it made.
+    for last in ("_delta_log/*.json", "_waystation/table.json", "metadata/waystation.db"):
+        for file in path.glob(last):
+            file.unlink()
+    if kind == "iceberg":
+        SqlCatalog("waystation", uri=f"sqlite:///{path}/metadata/waystation.db")
+
+    target = opened(path, kind)
+
+    write_and_commit(target, FIRST, rows([0]))
+    assert offsets(target) == [0]
+
+
 # Where a driver may die, as what it does last.  Delta and Iceberg decide inside their libraries;
 # a Parquet table has a point between the decision and the names of its files.
 _DYING = """
@@ -507,8 +527,6 @@ def test_compacted_delta_tables_keep_their_rows_and_their_past(tmp_path: Path) -
 
 
 def test_iceberg_tables_are_read_by_pyiceberg_itself(tmp_path: Path) -> None:
-    from pyiceberg.table import StaticTable
-
     topic = "a-topic-whose-name-is-longer-than-most"
     target = opened(tmp_path / "lake", "iceberg", by="topic,date")
     write_and_commit(target, FIRST, rows(range(3), topic))
@@ -520,9 +538,6 @@ def test_iceberg_tables_are_read_by_pyiceberg_itself(tmp_path: Path) -> None:
 
 
 def test_iceberg_tables_that_changed_are_read_by_their_new_columns(tmp_path: Path) -> None:
-    from pyiceberg.catalog.sql import SqlCatalog
-    from pyiceberg.types import StringType as Text
-
     target = opened(tmp_path / "lake", "iceberg")
     write_and_commit(target, FIRST, rows([0]))
     catalog = SqlCatalog("waystation", uri=f"sqlite:///{tmp_path}/lake/metadata/waystation.db")

@@ -67,7 +67,7 @@ _LATELY: Final = 50
 def is_here(location: Location) -> bool:
     """Whether there is a Delta log."""
     if location.local:
-        return location.folder.joinpath("_delta_log").is_dir()
+        return any(location.folder.glob("_delta_log/[0-9]*"))
     return bool(DeltaTable.is_deltatable(location.path, location.storage_options))
 
 

@@ -63,8 +63,10 @@ _ATTEMPTS: Final = 10
 
 
 def is_here(location: Location) -> bool:
-    """Whether there is metadata."""
-    return location.local and any(location.folder.glob("metadata/*.metadata.json"))
+    """Whether there is metadata that counts."""
+    if not location.local or not any(location.folder.glob("metadata/*.metadata.json")):
+        return False
+    return not (location.folder / _CATALOG).exists() or _catalog(location).table_exists(_NAME)
 
 
 def open_table(location: Location, version: int | None = None) -> "_Iceberg":

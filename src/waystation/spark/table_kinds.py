@@ -114,7 +114,7 @@ _MODULES: Final = {
 }
 
 _SIGNS: Final = {
-    "delta": "_delta_log",
+    "delta": "_delta_log/[0-9]*",
     "parquet": "_waystation/table.json",
     "iceberg": "metadata/*.metadata.json",
 }

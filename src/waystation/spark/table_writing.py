@@ -92,7 +92,7 @@ def _target(settings: WriteSettings, location: Location, schema: StructType) -> 
         )
     kind = kind_called(settings.kind)
     try:
-        if there is None:
+        if there is None or not kind.is_here(location):
             _check_room(location)
             kind.create(location, schema, settings.partition_by)
         table = kind.open_table(location)
@@ -122,9 +122,17 @@ def _target(settings: WriteSettings, location: Location, schema: StructType) -> 
 
 
 def _check_room(location: Location) -> None:
+    """Refuse a folder that is used for something else.
+
+    A table whose making was interrupted is nothing but what is about to be made.
+    """
     if not location.local or not location.folder.exists():
         return
-    if not location.folder.is_dir() or any(location.folder.iterdir()):
+    begun = ("_delta_log", "_waystation", "metadata")
+    if not location.folder.is_dir() or any(
+        path.is_file() and path.relative_to(location.folder).parts[0] not in begun
+        for path in location.folder.rglob("*")
+    ):
         raise TableError(
             location.path, "there is something here that is no table. Choose an empty folder"
         )
