@@ -1,4 +1,4 @@
-"""The record codec, the map of keys and the columns, compiled where they were, and always as plain Python."""
+"""The codec, the map of keys and the columns: compiled where they were, and as plain Python."""
 
 from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
