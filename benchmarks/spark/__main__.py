@@ -54,12 +54,14 @@ def main() -> int:
     facts = _facts(jars)
     scratch = CACHE / "spark"
     rounds: Rounds = {}
+    sizes = [given.only] if given.only else list(SIZES)
     with (
         running(WaystationPeer(), CACHE / "data" / "spark", "memory") as broker,
         reads.session(jars, scratch) as spark,
-        Steps(len(SIZES) * (1 + (given.rounds + 1) * len(ways))) as steps,
+        Steps(len(sizes) * (1 + (given.rounds + 1) * len(ways))) as steps,
     ):
-        for size, (value_bytes, count) in SIZES.items():
+        for size in sizes:
+            value_bytes, count = SIZES[size]
             rows = int(count * given.scale)
             steps.step(f"{size}: produce {rows:,} records")
             topic = _filled(broker.bootstrap, value_bytes, rows)
@@ -86,6 +88,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds that count (default 5, quick 2)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds of a quarter the rows")
     parser.add_argument("--scale", type=float, help="factor on the rows")
+    parser.add_argument("--only", choices=SIZES, help="records of this size alone")
     parser.add_argument("--no-connector", action="store_true", help="without Spark's own connector")
     parser.add_argument("--out", help="where results go (default benchmarks/results/spark/<date>)")
     given = parser.parse_args()

@@ -42,8 +42,9 @@ __all__ = ["ReadPlan", "SpanWalk", "read_span"]
 
 _events = get_logger("spark")
 
-FETCH_BYTES: Final = 2 << 20
-"""What one answer may hold: an Arrow batch or two."""
+FETCH_BYTES: Final = 4 << 20
+"""What one answer may hold: a few Arrow batches.  Smaller ones cost the broker more."""
+
 _FRAME_BYTES: Final = FETCH_BYTES + (1 << 20)
 
 _LEAST_FETCH_BYTES: Final = 64 << 10
