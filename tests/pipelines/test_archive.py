@@ -129,52 +129,48 @@ def test_a_day_is_utcs_whatever_the_session_thinks(
     }
 
 
-def test_another_kind_of_table_holds_the_same(
-    spark: "SparkSession", bootstrap: str, topic: str, lake: str
-) -> None:
-    fill(bootstrap, topic, [b"x"] * 10, timestamp=NOON_MS)
-
-    run(spark, bootstrap, topic, lake, table_format="iceberg")
-
-    assert offsets(spark, lake) == places(5, 5)
-
-
 # --- going on ---------------------------------------------------------------------------------
 
 
 def test_an_archive_whose_checkpoint_is_lost_goes_on_where_the_table_ends(
-    spark: "SparkSession", bootstrap: str, topic: str, lake: str
+    spark: "SparkSession",
+    bootstrap: str,
+    topic: str,
+    lake: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A second archive with a checkpoint of its own is the same: other topics, other batches."""
     fill(bootstrap, topic, [b"x"] * 10)
     run(spark, bootstrap, topic, lake)
     shutil.rmtree(f"{lake}-checkpoint")
     fill(bootstrap, topic, [b"y"] * 10)
+    fill(bootstrap, f"{topic}-2", [b"z"] * 4)
 
-    run(spark, bootstrap, topic, lake)
+    query = archive(
+        spark,
+        bootstrap=bootstrap,
+        topics=(topic, f"{topic}-2"),
+        lake=lake,
+        checkpoint=tmp_path / "second",
+        available_now=True,
+    )
+    follow(query, json_output=False)
 
-    assert offsets(spark, lake) == places(10, 10)
-
-
-def test_a_lake_takes_several_archives(
-    spark: "SparkSession", bootstrap: str, topic: str, lake: str, tmp_path: Path
-) -> None:
-    """Each with a checkpoint of its own: the second must not take the first's batches for its."""
-    fill(bootstrap, f"{topic}-1", [b"x"] * 6)
-    fill(bootstrap, f"{topic}-2", [b"x"] * 4)
-
-    run(spark, bootstrap, f"{topic}-1", lake)
-    run(spark, bootstrap, f"{topic}-2", lake, checkpoint=tmp_path / "second", group="second")
-
-    counts = {
-        row["topic"]: row["count"] for row in table(spark, lake).groupBy("topic").count().collect()
-    }
-    assert counts == {f"{topic}-1": 6, f"{topic}-2": 4}
+    said = capsys.readouterr().err
+    assert "batch 0: 14 rows in " in said
+    assert "ended: 14 rows in 1 batch, " in said
+    places = table(spark, lake).groupBy("topic", "partition", "offset").count().collect()
+    assert {row["count"] for row in places} == {1}
+    assert sorted((row["topic"], row["offset"]) for row in places) == sorted(
+        [(topic, at) for at in range(10)] * 2 + [(f"{topic}-2", at) for at in range(2)] * 2
+    )
 
 
 # --- mistakes ---------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_belongs_to_one_lake(
+def test_a_checkpoint_belongs_to_one_lake_and_a_lake_has_one_schema(
     spark: "SparkSession", bootstrap: str, topic: str, lake: str
 ) -> None:
     fill(bootstrap, topic, [b"x"])
@@ -182,6 +178,11 @@ def test_a_checkpoint_belongs_to_one_lake(
 
     with pytest.raises(JobError, match=r"-checkpoint belongs to the lake .*orders, not to .*other"):
         run(spark, bootstrap, topic, f"{lake}-other", checkpoint=f"{lake}-checkpoint")
+
+    fill(bootstrap, topic, [b"y"])
+    with pytest.raises(JobFailedError, match=r"lake/orders: .*value"):
+        run(spark, bootstrap, topic, lake, value_format="text")
+    assert offsets(spark, lake) == [(0, 0)]
 
     shutil.rmtree(lake)
     with pytest.raises(JobError, match="where there is no table any more"):
@@ -292,16 +293,3 @@ def test_there_is_no_schema_to_infer_in_an_empty_topic(
 
     with pytest.raises(JobError, match=r"no JSON object among the first records.*--schema FILE"):
         run(spark, bootstrap, topic, lake, value_format="json")
-
-
-def test_a_schema_that_does_not_fit_the_table_is_refused(
-    spark: "SparkSession", bootstrap: str, topic: str, lake: str
-) -> None:
-    fill(bootstrap, topic, [b"x"])
-    run(spark, bootstrap, topic, lake)
-
-    fill(bootstrap, topic, [b"y"])
-    with pytest.raises(JobFailedError, match=r"lake/orders: .*value"):
-        run(spark, bootstrap, topic, lake, value_format="text")
-
-    assert offsets(spark, lake) == [(0, 0)]

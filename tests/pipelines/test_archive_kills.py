@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(count(240, 3_600))]
 
-RECORDS = count(6_000, 60_000)
+RECORDS = count(4_000, 60_000)
 PER_BATCH = 1_000
 TOPIC = "orders"
 
