@@ -72,10 +72,10 @@ def test_a_last_day_that_is_not_over_is_not_a_fall() -> None:
 
 
 def test_a_log_of_hours_says_nothing_about_growth() -> None:
-    hours = [Bucket(at * 3_600_000, (at + 1) * 3_600_000, at) for at in range(48)]
+    hours = [Bucket(at * 3_600_000, (at + 1) * 3_600_000, at) for at in range(47)]
 
     assert trend(hours).growth_per_day is None
-    assert trend(hours).per_day == pytest.approx(sum(range(48)) / 2)
+    assert trend(hours).per_day == pytest.approx(sum(range(47)) * 24 / 47)
 
 
 def test_an_empty_log_has_no_trend() -> None:

@@ -142,9 +142,10 @@ class _Amendment:
         # Values stay in the JVM: only their sizes are of interest.
         measured = frame.selectExpr("key", _SIZE, "topic", "timestamp")
         windows = Windows()
-        partials = measured.mapInArrow(partial(_partials, asked=asked), _PARTIAL)
-        for row in partials.toLocalIterator():
-            windows.add((row["window"], row["topic"]), _figures(row), self._capacity)
+        partials = measured.mapInArrow(partial(_partials, asked=asked), _PARTIAL).toArrow()
+        for some in partials.to_batches():
+            for row in some.to_pylist():
+                windows.add((row["window"], row["topic"]), _figures(row), self._capacity)
         return windows
 
     def _render(self) -> None:
@@ -189,7 +190,7 @@ def _partials(batches: Iterator["pa.RecordBatch"], asked: Asked) -> Iterator["pa
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
-def _figures(row: Any) -> Figures:
+def _figures(row: Mapping[str, Any]) -> Figures:
     return Figures(
         messages=row["messages"],
         payload_bytes=row["bytes"],
