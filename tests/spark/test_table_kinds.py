@@ -350,6 +350,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, kind: str) -> N
 def test_a_table_whose_making_was_interrupted_is_made(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "lake"
     opened(path, kind)
+    (path / "_checkpoint").mkdir()
+    (path / "_checkpoint" / "metadata").touch()
     # The last thing that each kind does is to name what it made.
     for last in ("_delta_log/*.json", "_waystation/table.json", "metadata/waystation.db"):
         for file in path.glob(last):

@@ -124,13 +124,14 @@ def _target(settings: WriteSettings, location: Location, schema: StructType) -> 
 def _check_room(location: Location) -> None:
     """Refuse a folder that is used for something else.
 
-    A table whose making was interrupted is nothing but what is about to be made.
+    What readers pass over does no harm, such as a checkpoint in ``_checkpoint``, or the logs of
+    a table whose making was interrupted.
     """
     if not location.local or not location.folder.exists():
         return
-    begun = ("_delta_log", "_waystation", "metadata")
+    passed_over = ("_", ".", "metadata")
     if not location.folder.is_dir() or any(
-        path.is_file() and path.relative_to(location.folder).parts[0] not in begun
+        path.is_file() and not str(path.relative_to(location.folder)).startswith(passed_over)
         for path in location.folder.rglob("*")
     ):
         raise TableError(
