@@ -167,6 +167,27 @@ def test_an_archive_whose_checkpoint_is_lost_goes_on_where_the_table_ends(
     )
 
 
+def test_an_archive_begins_where_it_was_first_told_to(
+    spark: "SparkSession", bootstrap: str, topic: str, lake: str
+) -> None:
+    """Its end is the first end there was, though the first start came to nothing."""
+    fill(bootstrap, topic, [b"before"] * 4)
+    Path(lake).parent.mkdir()
+    Path(lake).touch()
+    latest = {"startingOffsets": "latest"}
+    query = archive(
+        spark, bootstrap=bootstrap, topics=topic, lake=lake, every_s=0, source_options=latest
+    )
+    fill(bootstrap, topic, [b"after"] * 4)
+    with pytest.raises(JobFailedError, match="lake/orders"):
+        follow(query, json_output=True)
+    Path(lake).unlink()
+
+    run(spark, bootstrap, topic, lake, source_options=latest)
+
+    assert offsets(spark, lake) == [(0, 2), (0, 3), (1, 2), (1, 3)]
+
+
 # --- mistakes ---------------------------------------------------------------------------------
 
 

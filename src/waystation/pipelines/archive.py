@@ -87,12 +87,10 @@ def archive(
         "topics": tuple(topics.split(",") if isinstance(topics, str) else topics),
         "group": group or default_group(lake),
     }
-    told: dict[str, Any] = dict(source_options or {})
-    into = dict(table_options or {})
+    told, into = dict(source_options or {}), dict(table_options or {})
     values = value_schema(spark, notes, read_from, told, (value_format, schema, message))
     start = begin(spark, notes, lake, read_from, told, into)
-    told["startingOffsets"] = start.starting_offsets
-    frame = source(spark, read_from, stream=True, includeHeaders=True, **told)
+    frame = source(spark, read_from, stream=True, includeHeaders=True, **start.options)
     frame = frame.selectExpr("*", f"{_DATE} as date")
     if values.value_format != "binary":
         frame = _typed(frame, values)

@@ -35,6 +35,7 @@ __all__ = [
     "Job",
     "JobError",
     "JobFailedError",
+    "as_option",
     "follow",
     "job_options",
     "pairs",
@@ -95,7 +96,7 @@ def source(
     reader: Any = (spark.readStream if stream else spark.read).format(FORMAT)
     if schema is not None:
         reader = reader.schema(schema)
-    frame: DataFrame = reader.options(**{name: _said(one) for name, one in told.items()}).load()
+    frame: DataFrame = reader.options(**{name: as_option(one) for name, one in told.items()}).load()
     return frame
 
 
@@ -108,7 +109,8 @@ def subscription(topics: str | Sequence[str], pattern: str | None = None) -> dic
     return {"subscribe": named} if named else {}
 
 
-def _said(value: object) -> str:
+def as_option(value: object) -> str:
+    """As Spark writes values of options."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
