@@ -19,6 +19,7 @@ from tests.support.soak import count
 from waystation import Admin, Producer
 from waystation.pipelines.archive import archive
 from waystation.pipelines.audit import command
+from waystation.pipelines.job import source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -273,6 +274,26 @@ def test_rows_that_log_and_lake_both_lost_are_missed_by_the_commits(place: Place
 async def truncate(bootstrap: str, topic: str, before: int) -> None:
     async with Admin(bootstrap) as admin:
         await admin.delete_records({(topic, 0): before})
+
+
+@pytest.mark.parametrize("kind", ["parquet", "iceberg"])
+def test_tables_of_every_kind_are_compared(place: Place, topic: str, kind: str) -> None:
+    lake = place.folder / kind
+    name = topic.strip("-")
+    asyncio.run(create(place.bootstrap, name, 1))
+    asyncio.run(produce(place.bootstrap, name, 20, 1))
+    log = source(
+        place.spark,
+        {"bootstrap": place.bootstrap, "topics": (name,)},
+        stream=False,
+        includeHeaders=True,
+    )
+    writer = log.coalesce(1).write.format("waystation.table").mode("append")
+    writer.option("format", kind).option("partitionBy", "topic").save(str(lake))
+    code, told = place.audit(lake, "--complete", topics=name)
+
+    assert code == 0, told
+    assert told["matched"] == 20
 
 
 # --- what cannot be compared ------------------------------------------------------------------

@@ -366,7 +366,15 @@ def _remarks(
 # --- the command --------------------------------------------------------------------------------
 
 
-@click.command("audit")
+_EXAMPLE = """
+\b
+Example:
+  waystation pipeline audit --topics orders --lake ./lake/orders
+  waystation pipeline audit --topics orders --lake ./lake/orders --complete --json
+"""
+
+
+@click.command("audit", epilog=_EXAMPLE)
 @job_options
 @click.option("--lake", required=True, metavar="DIR", help="The table that `archive` writes.")
 @click.option(

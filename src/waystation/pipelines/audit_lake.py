@@ -85,6 +85,8 @@ def opened(path: str) -> Lake:
 
     location = Location.of(path)
     kind = existing_kind(location)
+    # The commits first: what they recorded is then among the rows, and not the other way round.
+    commits = kind_called(kind).open_table(location).history()
     table = kind_called(kind).open_table(location)
     types = {field.name: field.dataType.simpleString() for field in table.schema.fields}
     if missing := [name for name in PLACE if name not in types]:
@@ -92,7 +94,6 @@ def opened(path: str) -> Lake:
             f"the table at {path} has no column {missing[0]}: only what `archive` wrote, with "
             "topic, partition and offset, can be compared with a log"
         )
-    commits = [one for one in table.history() if one.version <= table.version]
     return Lake(path, kind, table.version, types, commits)
 
 

@@ -324,12 +324,40 @@ def _add_to_table(to: str, report: CapacityReport) -> None:
     write_deltalake(to, pa.Table.from_pylist(rows, schema=schema), mode="append")
 
 
-@click.command("capacity")
+_EXAMPLE = """
+\b
+Example:
+  waystation pipeline capacity --topics orders --retention-days 30
+  waystation pipeline capacity --topic-pattern '.*' --to ./lake/capacity --disk 2000000000000
+"""
+
+
+@click.command("capacity", epilog=_EXAMPLE)
 @job_options
 @click.option("--to", metavar="DIR", help="Add the figures to a table here, and a page beside it.")
-@click.option("--retention-days", type=click.FloatRange(0, min_open=True), default=7.0)
-@click.option("--replication-factor", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--disk", "disk_bytes", type=click.IntRange(min=1), metavar="BYTES")
+@click.option(
+    "--retention-days",
+    type=click.FloatRange(0, min_open=True),
+    default=7.0,
+    show_default=True,
+    metavar="DAYS",
+    help="For how long records are to be kept.",
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How many copies there are to be.",
+)
+@click.option(
+    "--disk",
+    "disk_bytes",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="What all copies may take.  [default: what they take, and what is free]",
+)
 def command(
     job: Job,
     to: str | None,

@@ -208,7 +208,15 @@ def _publish_progress(spark: "SparkSession") -> None:
     publish_progress(spark)
 
 
-@click.command("metrics")
+_EXAMPLE = """
+\b
+Example:
+  waystation pipeline metrics --topics orders --to ./lake/metrics
+  waystation pipeline metrics --topics orders --to ./lake/metrics --window 3600 --available-now
+"""
+
+
+@click.command("metrics", epilog=_EXAMPLE)
 @job_options
 @click.option("--to", required=True, metavar="DIR", help="The table's folder.")
 @click.option(
@@ -229,7 +237,14 @@ def _publish_progress(spark: "SparkSession") -> None:
     metavar="SECONDS",
     help="From when on a record counts as late; it is counted in its window all the same.",
 )
-@click.option("--top-keys", type=click.IntRange(0), default=10, show_default=True)
+@click.option(
+    "--top-keys",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How many keys to tell of each topic.",
+)
 @click.option("--no-report", is_flag=True, help="Make no page beside the table.")
 def command(
     job: Job, to: str, window_s: float, late_s: float, top_keys: int, no_report: bool
