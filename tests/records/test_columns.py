@@ -14,7 +14,7 @@ from tests.records.twins import COLUMNS_TWINS, NAMES, is_compiled
 from waystation.model.errors import CorruptBatchError
 from waystation.records import codec
 from waystation.records import columns as preferred
-from waystation.records.lending import came_back
+from waystation.records.lending import Lender, came_back
 from waystation.records.record import Row
 
 ALL = ("key", "value", "offset", "timestamp", "timestampType", "headers")
@@ -343,3 +343,28 @@ def test_memory_comes_back_with_its_last_view(buffer: Any) -> None:
     part.release()
     assert came_back([bytearray(), buffer])
     assert bytes(buffer) == before
+
+
+def test_a_lender_gives_the_same_memory_to_one_after_the_other() -> None:
+    lend = Lender(100)
+    first = lend(60)
+    second = lend(100)
+    first[:] = b"a" * 60
+    second[:] = b"b" * 100
+    memory = id(first.obj)
+
+    assert bytes(first) == b"a" * 60
+    del first
+    third = lend(80)
+    assert id(third.obj) == memory
+    assert len(third) == 80
+    assert len(lend(101)) == 101
+    assert bytes(second) == b"b" * 100
+
+
+def test_a_lender_keeps_no_more_than_a_few() -> None:
+    lend = Lender(10)
+    kept = [lend(10) for _ in range(10)]
+
+    assert len({id(one.obj) for one in kept}) == 10
+    assert len(lend._lent) == 3

@@ -215,6 +215,19 @@ def test_a_broker_that_dies_and_returns_costs_no_row(tmp_path: Path, topic: str)
 
 
 @pytest.mark.usefixtures("small_answers")
+def test_a_sink_slower_than_every_time_out_gets_all_rows(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    produce(bootstrap, topic, [b"x" * 100] * 200, batch_bytes=1_000)
+    client = {**IMPATIENT, "request.timeout.ms": "100"}
+    rows = read_span(plan_for(bootstrap, client=client), Span(topic, 0, 0, 200))
+    found = [next(rows)]
+    time.sleep(0.8)  # the answer that was asked for ahead is overdue by now
+    found += rows
+
+    assert column(found, "offset") == list(range(200))
+
+
+@pytest.mark.usefixtures("small_answers")
 def test_a_broker_that_stays_away_is_an_error(tmp_path: Path, topic: str) -> None:
     with BrokerProcess(tmp_path / "data").start() as broker:
         create(broker.bootstrap, topic)
@@ -253,6 +266,7 @@ class LogServer(ScriptedBroker):
         self.aborted: list[tuple[int, int]] = []
         self.batches_per_answer = 1
         self.errors: Iterator[ErrorCode] = iter(())
+        self.throttled: Iterator[int] = iter(())
         self.handlers[ApiKey.FETCH] = self.fetch
         self.handlers[ApiKey.LIST_OFFSETS] = self.list_offsets
 
@@ -276,7 +290,10 @@ class LogServer(ScriptedBroker):
         topic = FetchableTopicResponse(
             topic="orders", topic_id=request.topics[0].topic_id, partitions=[data]
         )
-        return FetchResponse(responses=[topic])
+        throttle_ms = next(self.throttled, 0)
+        if throttle_ms:
+            data.records = memoryview(b"")
+        return FetchResponse(responses=[topic], throttle_time_ms=throttle_ms)
 
     def list_offsets(self, request: Message) -> Message:
         assert isinstance(request, ListOffsetsRequest)
@@ -313,6 +330,13 @@ async def test_gaps_are_passed_over_also_at_the_end_of_the_span() -> None:
 
 async def test_an_end_where_nothing_is_left_ends_the_read() -> None:
     assert await walked(LogServer([batch(0, [b"a"])], end=9), 0, 9) == [0]
+
+
+async def test_a_broker_that_throttles_is_no_end_of_the_log() -> None:
+    broker = LogServer([batch(0, [b"a"]), batch(1, [b"b"])], end=2)
+    broker.throttled = iter([90, 90, 90, 90, 0, 90])  # longer than the patience with gaps
+
+    assert await walked(broker, 0, 2) == [0, 1]
 
 
 async def test_transactions_that_were_aborted_are_not_shown() -> None:

@@ -71,7 +71,8 @@ class Fetched(NamedTuple):
     """One answer: whole batches with their positions, and how far the partition reaches.
 
     What comes before ``offset``, which was asked for, is in the first batch by chance: it may
-    have been deleted.
+    have been deleted.  A broker that wants to be asked less says for how long in
+    ``throttle_ms``, and may give nothing though there is something.
     """
 
     offset: Offset
@@ -80,6 +81,7 @@ class Fetched(NamedTuple):
     aborted: tuple[AbortedTransaction, ...]
     high_watermark: Offset
     last_stable_offset: Offset
+    throttle_ms: int = 0
 
     @property
     def next_offset(self) -> Offset | None:
@@ -98,6 +100,9 @@ class PartitionReader:
         """Reach the cluster and find the partition; from now on its topic must stay the same."""
         await self._patiently(self._router.start)
         topic = await self._router.topic(self._where.topic)
+        if self._where.partition >= len(topic.partitions):
+            await self._router.refresh()  # it may be new
+            topic = await self._router.topic(self._where.topic)
         if self._where.partition >= len(topic.partitions):
             raise NoSuchPartitionError(self._where, len(topic.partitions))
         self._id = topic.id
@@ -151,7 +156,7 @@ class PartitionReader:
             raise error_of(response.error_code, f"the fetch from node {leader}")
         for topic in response.responses:
             for told in topic.partitions:
-                return self._answer(offset, told)
+                return self._answer(offset, told)._replace(throttle_ms=response.throttle_time_ms)
         return Fetched(offset, memoryview(b""), [], (), offset, offset)
 
     async def _leader(self) -> NodeId:

@@ -172,7 +172,11 @@ class SpanWalk:
             await self._has_waited(_BEHIND_PATIENCE_S)  # it moved between two questions
 
     async def _wait_or_end(self, fetched: Fetched) -> None:
-        """Nothing came: there is nothing yet, or nothing any more."""
+        """Nothing came: it was not to be given yet, or is not there yet, or not any more."""
+        if fetched.throttle_ms > 0:
+            self._waiting_since = None
+            await asyncio.sleep(fetched.throttle_ms / 1_000)
+            return
         end = fetched.high_watermark
         committed = self._plan.isolation == "read_committed"
         if end > self._at and committed and 0 <= fetched.last_stable_offset <= self._at:
