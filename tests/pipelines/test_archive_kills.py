@@ -99,7 +99,7 @@ def test_executors_that_are_killed_cost_nothing(
     spark: "SparkSession", own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     lake, chance = tmp_path / "lake", random.Random(7)
-    for _ in range(count(2, 20)):
+    for _ in range(count(1, 20)):
         query = archive(spark, **asked(own_broker, lake), every_s=0)
         _wait_for(lambda query=query: bool(_workers()) or not query.isActive)
         time.sleep(chance.random() * 0.5)
