@@ -58,6 +58,19 @@ def filled(twin: ModuleType, batch: bytes, wanted: tuple[str, ...], rounds: int)
     return columns.take()
 
 
+def together(twin: ModuleType, window: memoryview) -> object:
+    """All columns of all batches, without looking at each."""
+    columns = twin.RecordColumns(COLUMNS.names, target_bytes=NO_LIMIT, target_rows=NO_LIMIT)
+    at = 0
+    while at < len(window):
+        after = columns.begin_plain(window, at, 0, NO_LIMIT)
+        columns.fill()
+        if after == at:
+            break
+        at = after
+    return columns.take()
+
+
 def measure(value_bytes: int, batch_bytes: int) -> None:
     """One line per way."""
     builder = BatchBuilder(limit_bytes=batch_bytes)
@@ -72,6 +85,10 @@ def measure(value_bytes: int, batch_bytes: int) -> None:
             cost = best_ns(lambda t=twin, w=wanted: filled(t, batch, w, rounds), records)  # type: ignore[misc]
             chosen = "all columns" if len(wanted) > 1 else wanted[0]
             print(f"  {name:10}{chosen:14}{cost:10.1f} ns{1e3 / cost:10.2f}M/s")
+    window = memoryview(batch * rounds)
+    for name, twin in [*twins, ("pure", pure_twin())]:
+        cost = best_ns(lambda t=twin: together(t, window), records)  # type: ignore[misc]
+        print(f"  {name:10}{'begin_plain':14}{cost:10.1f} ns{1e3 / cost:10.2f}M/s")
     cost = best_ns(lambda: [rows_of(batch) for _ in range(rounds)], records)
     print(f"  {'rows_of':10}{'tuples':14}{cost:10.1f} ns{1e3 / cost:10.2f}M/s")
 

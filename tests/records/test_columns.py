@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from tests.records.twins import COLUMNS_TWINS, NAMES, is_compiled
 from waystation.model.errors import CorruptBatchError
+from waystation.model.ids import LeaderEpoch
+from waystation.model.offsets import Millis, Offset
 from waystation.records import codec
 from waystation.records import columns as preferred
+from waystation.records.batch import BatchBuilder
+from waystation.records.compression import Codec
+from waystation.records.header import stamp, stamp_append_time
 from waystation.records.lending import Lender, came_back
 from waystation.records.record import Row
 
@@ -300,6 +305,64 @@ def test_twins_refuse_alike(messages: list[Message], data: st.DataObject) -> Non
                 for row in expected
             ]
             assert rows_of(filled.take()) == clamped
+
+
+def built(
+    base: int, messages: Sequence[Message], *, codec: Codec = Codec.NONE, append_time: int = -1
+) -> bytes:
+    """A batch at offset ``base``; an ``append_time`` is the broker's."""
+    builder = BatchBuilder(codec)
+    for key, value, headers, timestamp in messages:
+        builder.append(key, value, headers, timestamp=timestamp)
+    raw = bytearray(builder.build())
+    stamp(raw, 0, Offset(base), LeaderEpoch(0))
+    if append_time >= 0:
+        stamp_append_time(raw, 0, Millis(append_time))
+    return bytes(raw)
+
+
+@given(
+    st.lists(st.tuples(messages_of, st.integers(-1, 9), st.integers(0, 2)), max_size=5),
+    st.integers(0, 120),
+    st.integers(0, 120),
+    st.sampled_from([1, 7, NO_LIMIT]),
+)
+def test_plain_batches_come_together(
+    shape: list[tuple[list[Message], int, int]], start: int, end: int, target_rows: int
+) -> None:
+    window, base, expected, kinds = b"before", 0, [], []
+    for messages, append_time, gap in shape:
+        window += built(base, messages, append_time=append_time)
+        payload, base_timestamp = encoded(messages)
+        last = len(messages) - 1
+        dated = append_time if append_time >= 0 else None
+        rows = codec.decode_records(payload, last + 1, base, last, base_timestamp, dated)
+        expected += [row for row in rows if start <= row[0] < end]
+        kinds += [0 if dated is None else 1 for row in rows if start <= row[0] < end]
+        base += len(messages) + gap
+    stop = len(window)
+    window += built(base, [(b"other", b"value" * 99, [], 1)], codec=Codec.GZIP)
+    for twin in COLUMNS_TWINS:
+        filled = twin.RecordColumns(ALL, target_bytes=NO_LIMIT, target_rows=target_rows)
+
+        assert filled.begin_plain(memoryview(window), 6, start, end) == (stop if shape else 6)
+        taken = drained(filled)
+        assert [row for one in taken for row in rows_of(one)] == expected
+        assert [kind for one in taken for kind in one.kinds[: one.rows]] == kinds
+        assert filled.begin_plain(memoryview(window), stop, start, end) == stop
+        assert filled.fill()
+        assert filled.rows == 0
+
+
+def test_a_plain_batch_that_is_corrupt_is_left_to_be_looked_at(columns: ModuleType) -> None:
+    window = bytearray(built(0, [(b"k", b"v", [], 1)]) * 2)
+    middle = len(window) // 2
+    window[-1] ^= 1
+    filled = columns.RecordColumns(ALL, target_bytes=NO_LIMIT, target_rows=NO_LIMIT)
+
+    assert filled.begin_plain(window, 0, 0, FOREVER) == middle
+    assert filled.begin_plain(window, middle, 0, FOREVER) == middle
+    assert filled.begin_plain(window, len(window) - 3, 0, FOREVER) == len(window) - 3
 
 
 def test_a_view_into_a_larger_buffer_is_read_in_place(columns: ModuleType) -> None:

@@ -1,12 +1,17 @@
 # C types for columns.py, as codec.pxd has them for codec.py.
 #
-# Bounds checks are off: `begin` has every record located, which proves that its parts lie in the
-# payload, in the same call that keeps the payload; buffers are lengthened before they are filled
-# by as much as `_fitting` counted.
+# Bounds checks are off: `begin` and `begin_plain` have every record located, which proves that its
+# parts lie in the payload, in the same call that keeps the payload; buffers are lengthened before
+# they are filled by as much as `_fitting` counted.
 
 cimport cython
 
 cdef Py_ssize_t _FIELDS
+cdef Py_ssize_t _BATCH_FIELDS
+cdef Py_ssize_t _KIND
+cdef Py_ssize_t _ATTRIBUTES_AT
+cdef Py_ssize_t _BASE_TIMESTAMP_AT
+cdef int _LOG_APPEND_TIME
 cdef Py_ssize_t _OFFSET
 cdef Py_ssize_t _TIMESTAMP
 cdef Py_ssize_t _KEY_AT
@@ -16,6 +21,23 @@ cdef Py_ssize_t _ROW_BYTES
 cdef long long _MICROS
 cdef long long _LATEST_MS
 cdef long long _EARLIEST_MS
+
+@cython.locals(index=cython.Py_ssize_t, at=cython.Py_ssize_t)
+cdef int _date(
+    long long[::1] places, Py_ssize_t first, Py_ssize_t count, long long timestamp, bint appended,
+) except -1
+
+@cython.locals(
+    number=cython.Py_ssize_t, row=cython.Py_ssize_t, at=cython.Py_ssize_t, appended=cython.bint,
+    timestamp=cython.longlong,
+)
+cdef int _date_batches(
+    const unsigned char[::1] window, long long[::1] places, long long[::1] batches,
+    Py_ssize_t found,
+) except -1
+
+@cython.locals(value=cython.longlong, place=cython.int)
+cdef inline long long _long(const unsigned char[::1] window, Py_ssize_t at) noexcept
 
 @cython.locals(first=cython.Py_ssize_t, stop=cython.Py_ssize_t)
 cdef (Py_ssize_t, Py_ssize_t) _within(
@@ -40,11 +62,14 @@ cdef int _fill_offsets(
 
 @cython.locals(index=cython.Py_ssize_t, time=cython.longlong)
 cdef int _fill_times(
-    long long[::1] places, Py_ssize_t first, Py_ssize_t stop, long long timestamp, bint own,
-    long long[::1] times, Py_ssize_t row,
+    long long[::1] places, Py_ssize_t first, Py_ssize_t stop, long long[::1] times,
+    Py_ssize_t row,
 ) except -1
 
-cdef int _fill_kinds(int[::1] kinds, Py_ssize_t row, Py_ssize_t upto, int kind) except -1
+@cython.locals(index=cython.Py_ssize_t)
+cdef int _fill_kinds(
+    long long[::1] places, Py_ssize_t first, Py_ssize_t stop, int[::1] kinds, Py_ssize_t row,
+) except -1
 
 @cython.locals(
     index=cython.Py_ssize_t, place=cython.Py_ssize_t, length=cython.Py_ssize_t,

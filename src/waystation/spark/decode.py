@@ -58,12 +58,17 @@ class SpanDecoder:
 
         HOT: once per answer, a few times per batch (benchmarks/spark).
         """
-        columns = self._columns
+        columns, records = self._columns, fetched.records
+        start, end = max(self._span.start, fetched.offset), self._span.end
         visibility = Visibility(_BATCH_LIMIT_BYTES, fetched.aborted)
+        done = 0
         for at, header in fetched.batches:
-            if header.base_offset >= self._span.end:
+            if at < done:
+                continue  # came with the one before
+            if header.base_offset >= end:
                 return
-            if not self._begin(fetched, at, header, visibility):
+            done = columns.begin_plain(records, at, start, end)
+            if done == at and not self._begin(fetched, at, header, visibility):
                 continue
             while not columns.fill():
                 yield self._taken()
