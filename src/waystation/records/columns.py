@@ -179,7 +179,8 @@ class RecordColumns:
         Answers the position behind them; ``at`` itself if a batch lies there that must be
         looked at by itself (``codec.locate_batches`` says which).  Checksums are verified.
 
-        HOT: once per answer where batches are small: 0.5 µs a batch, not 15 one by one.
+        HOT: once per answer where batches are small: 0.6 µs for one of a single record of 1 KB,
+        which costs 9 µs by itself (benchmarks/records/columns.py).
         """
         self._next = self._stop = 0
         found = locate_batches(window, at, self._places, self._batches)
@@ -196,8 +197,9 @@ class RecordColumns:
     def fill(self) -> bool:
         """Move rows of the batch in; false if there was no room for all of them.
 
-        HOT: once per batch read by Spark.  Columns are filled one after the other, so that one
-        nobody wants costs nothing (benchmarks/records/columns.py).
+        HOT: once per batch read by Spark: 36 ns per record of 100 B compiled, 3 µs pure.
+        Columns are filled one after the other, so that one nobody wants costs nothing
+        (benchmarks/records/columns.py).
         """
         first = self._next
         stop, key_bytes, value_bytes, size_bytes = _fitting(
