@@ -50,6 +50,7 @@ from waystation.spark.table_writing import Target, commit, targets
 
 FIRST = BatchKey("archive", "query-1", 0)
 SECOND = FIRST._replace(batch=1)
+SPARKS = Path(__file__).parent / "tables_of_spark_delta"
 
 
 @pytest.fixture(params=KINDS)
@@ -438,6 +439,22 @@ def test_delta_tables_of_others_are_read(tmp_path: Path) -> None:
         [{"who": "a/b"}, {"who": None}],
         [{"who": None}, {"who": "a/b"}],
     )
+
+
+def test_delta_tables_of_spark_are_read() -> None:
+    found = sorted(read(SPARKS / "partitioned"), key=lambda row: row["id"])
+
+    assert [row["id"] for row in found] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert found[1] == {
+        "id": 1,
+        "at": dt.datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=dt.UTC),
+        "odd": 1,
+        "many": [{"a": 1}],
+    }
+    assert len(read(SPARKS / "partitioned", version="0")) == 10
+    assert len(read(SPARKS / "without_deletions")) == 100
+    with pytest.raises(TableError, match=r"uses deletionVectors.*PURGE"):
+        read(SPARKS / "deletion_vectors")
 
 
 def test_fields_added_inside_a_column_are_null_in_older_rows(tmp_path: Path) -> None:
