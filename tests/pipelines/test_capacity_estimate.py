@@ -1,5 +1,6 @@
 """The design documents' estimate, trends, and how long a disk does."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -222,6 +223,16 @@ def test_the_disk_is_judged_in_all_copies() -> None:
     assert "it will do" in report(disk_bytes=21_000).disk_sentence()
     assert report(disk_bytes=15_000).days_left == pytest.approx(2, abs=0.25)
     assert "not known" in report().disk_sentence()
+
+
+def test_a_short_log_is_said_to_be_short() -> None:
+    short = replace(topic("t", 1, stored_bytes=1), newest_ms=1_500)
+    told = CapacityReport(datetime(2026, 1, 1, tzinfo=UTC), (short,), 7, 3, None)
+
+    assert told.span_sentence() == (
+        "the log reaches back 1.5 s: figures per day assume that it goes on like that"
+    )
+    assert report().span_sentence() == "the log reaches back 3.0 d"
 
 
 def test_the_report_is_a_table_a_document_and_a_page() -> None:

@@ -117,4 +117,15 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     with pytest.raises(JobError, match="cannot be written"):
         metrics(spark, bootstrap=bootstrap, topics="t", to=file / "t")
 
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "metadata").write_text('{"id": "some-query"}')
+    with pytest.raises(JobError, match="begun is of a job that has begun, but there is no table"):
+        metrics(
+            spark,
+            bootstrap=bootstrap,
+            topics="t",
+            to=tmp_path / "t",
+            checkpoint=tmp_path / "begun",
+        )
+
     assert not (tmp_path / "t").exists()

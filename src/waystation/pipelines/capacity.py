@@ -380,6 +380,7 @@ def command(
         click.echo(json.dumps(report.as_dict()))
         return
     click.echo(text_table(report.table()))
+    click.echo(report.span_sentence(), err=True)
     click.echo(report.disk_sentence(), err=True)
     if to is not None:
         click.echo(f"table {to}, page {report_path(to)}", err=True)

@@ -186,6 +186,12 @@ class CapacityReport:
             return f"disk: {100 * lasting / max(self.disk_bytes, 1):.1f} % {of}; it will do"
         return f"disk: full in {days:,.1f} days {of}"
 
+    def span_sentence(self) -> str:
+        """What the figures rest on."""
+        longest = max((one.age_days for one in self.topics), default=0.0)
+        said = f"the log reaches back {shown_duration(longest * DAY_MS)}"
+        return said if longest >= 1 else f"{said}: figures per day assume that it goes on like that"
+
     def as_dict(self) -> dict[str, Any]:
         """For scripts."""
         return {
@@ -223,7 +229,9 @@ class CapacityReport:
             ),
             ("of a billion messages a day", f"{100 * share:,.3g} %"),
         )
-        arrivals = Section("What comes in", self._span_note(), [self._arrivals_plot()])
+        arrivals = Section(
+            "What comes in", f"{self.span_sentence()}.".capitalize(), [self._arrivals_plot()]
+        )
         topics = Section(
             "Topics",
             "RECORD is the mean size of key and value in a sample, ON DISK what one copy takes "
@@ -237,13 +245,6 @@ class CapacityReport:
             figures,
             (arrivals, topics, disk),
         )
-
-    def _span_note(self) -> str:
-        longest = max((one.age_days for one in self.topics), default=0.0)
-        said = f"The log reaches back {shown_duration(longest * DAY_MS)}."
-        if longest < 1:
-            said += " Figures per day assume that it goes on like that."
-        return said
 
     def _arrivals_plot(self) -> str:
         timed = [one for one in self.topics if one.buckets]

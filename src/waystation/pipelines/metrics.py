@@ -14,31 +14,27 @@ comes more than ``late_s`` after the youngest record of its topic; it is counted
 import posixpath
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from waystation.pipelines.failures import JobError
 from waystation.pipelines.job import FORMAT, Job, follow, job_options, session, subscription
+from waystation.pipelines.metrics_partials import PARTIAL, figures_of, partials
 from waystation.pipelines.metrics_report import render
 from waystation.pipelines.metrics_table import MetricsTable
-from waystation.pipelines.metrics_windows import Asked, Figures, Windows, summarised
+from waystation.pipelines.metrics_windows import Asked, Windows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["command", "metrics", "render"]
 
 _COLUMNS = "key binary, value binary, topic string, timestamp timestamp"
-_PARTIAL = (
-    "window long, topic string, messages long, bytes long, late long, newest long, age_max long, "
-    "ages array<struct<bucket:int,messages:long>>, keys array<struct<key:string,messages:long>>"
-)
 _SIZE = "ifnull(octet_length(key), 0L) + ifnull(octet_length(value), 0L) AS bytes"
 _KEYS_AT_LEAST = 100
 # The driver adds up the windows of a batch: this bounds how many there can be.
@@ -74,6 +70,8 @@ def metrics(
             f"window_s is {window_s}, late_s {late_s}, top_keys {top_keys}: the first must be at "
             "least 0.001, the others not negative"
         )
+    folder = str(checkpoint or f"{to}-checkpoint")
+    _check_together(spark, folder, to)
     MetricsTable.made(to, window_ms)
     told = {
         "bootstrap.servers": bootstrap,
@@ -90,11 +88,29 @@ def metrics(
     writer = (
         frame.writeStream.foreachBatch(amendment)
         .queryName(f"metrics {to}")
-        .option("checkpointLocation", str(checkpoint or f"{to}-checkpoint"))
+        .option("checkpointLocation", folder)
     )
     if available_now:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{round(every_s * 1_000)} milliseconds").start()
+
+
+def _check_together(spark: "SparkSession", checkpoint: str, to: str) -> None:
+    """Checkpoint and table must both be old, or both be new."""
+    from waystation.pipelines.checkpoint import Checkpoint
+
+    begun = Checkpoint(spark, checkpoint).read("metadata")  # where Spark keeps a query's id
+    table = MetricsTable.open(to) if MetricsTable.is_there(to) else None
+    if begun is not None and table is None:
+        raise JobError(
+            f"--checkpoint {checkpoint} is of a job that has begun, but there is no table at {to}, "
+            "and what was counted would be missing: give it the table's place, or another folder"
+        )
+    if table is not None and table.query not in (None, begun and begun["id"]):
+        raise JobError(
+            f"the table at {to} was filled with another checkpoint than {checkpoint}, and with "
+            "this one everything would be counted again: use the other, or give --to another folder"
+        )
 
 
 def default_group(to: str) -> str:
@@ -142,64 +158,16 @@ class _Amendment:
         # Values stay in the JVM: only their sizes are of interest.
         measured = frame.selectExpr("key", _SIZE, "topic", "timestamp")
         windows = Windows()
-        partials = measured.mapInArrow(partial(_partials, asked=asked), _PARTIAL).toArrow()
-        for some in partials.to_batches():
+        found = measured.mapInArrow(partial(partials, asked=asked), PARTIAL).toArrow()
+        for some in found.to_batches():
             for row in some.to_pylist():
-                windows.add((row["window"], row["topic"]), _figures(row), self._capacity)
+                windows.add((row["window"], row["topic"]), figures_of(row), self._capacity)
         return windows
 
     def _render(self) -> None:
         if self._report and time.monotonic() - self._rendered_at >= _RENDER_EVERY_S:
             render(self._to, top_keys=self._top_keys, running=True)
             self._rendered_at = time.monotonic()
-
-
-def _partials(batches: Iterator["pa.RecordBatch"], asked: Asked) -> Iterator["pa.RecordBatch"]:
-    """What one task found, as rows of ``_PARTIAL``."""
-    import pyarrow as pa
-
-    counted = [("messages", pa.int64())]
-    schema = pa.schema(
-        [
-            ("window", pa.int64()),
-            ("topic", pa.string()),
-            *((name, pa.int64()) for name in ("messages", "bytes", "late", "newest", "age_max")),
-            ("ages", pa.list_(pa.struct([("bucket", pa.int32()), *counted]))),
-            ("keys", pa.list_(pa.struct([("key", pa.string()), *counted]))),
-        ]
-    )
-    rows: list[dict[str, Any]] = []
-    for (window, topic), figures in summarised(batches, asked):
-        rows.append(
-            {
-                "window": window,
-                "topic": topic,
-                "messages": figures.messages,
-                "bytes": figures.payload_bytes,
-                "late": figures.late,
-                "newest": figures.newest_ms,
-                "age_max": figures.age_max_ms,
-                "ages": [{"bucket": one, "messages": n} for one, n in figures.ages.items()],
-                "keys": [{"key": one, "messages": n} for one, n in figures.keys.items()],
-            }
-        )
-        if len(rows) == 1_000:
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
-            rows = []
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
-
-
-def _figures(row: Mapping[str, Any]) -> Figures:
-    return Figures(
-        messages=row["messages"],
-        payload_bytes=row["bytes"],
-        late=row["late"],
-        newest_ms=row["newest"],
-        age_max_ms=row["age_max"],
-        ages={one["bucket"]: one["messages"] for one in row["ages"]},
-        keys={one["key"]: one["messages"] for one in row["keys"]},
-    )
 
 
 def _publish_progress(spark: "SparkSession") -> None:

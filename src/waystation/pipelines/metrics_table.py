@@ -69,6 +69,13 @@ class MetricsTable:
         self.window_ms = int(configured[_WINDOW])
         self.query: str | None = configured.get(_QUERY)
 
+    @staticmethod
+    def is_there(to: str) -> bool:
+        """Whether there is a table, of whatever kind."""
+        from deltalake import DeltaTable
+
+        return bool(DeltaTable.is_deltatable(to))
+
     @classmethod
     def open(cls, to: str) -> "MetricsTable":
         """The table that is there."""
@@ -88,7 +95,7 @@ class MetricsTable:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        if DeltaTable.is_deltatable(to):
+        if cls.is_there(to):
             table = cls.open(to)
             if table.window_ms != window_ms:
                 raise JobError(
