@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waystation.model.ids import TopicPartition
@@ -83,6 +83,7 @@ def test_an_empty_log_has_no_trend() -> None:
     assert trend([]) == Trend(0, 0, None)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**40), st.integers(0, 400 * DAY_MS))
 def test_boundaries_cover_the_log_in_bearable_number(oldest_ms: int, span_ms: int) -> None:
     newest_ms = oldest_ms + span_ms
@@ -139,6 +140,7 @@ def test_a_log_that_shrinks_ends_at_nothing() -> None:
     assert usage_bytes(shrinking, 1_000) == pytest.approx(0)
 
 
+@settings(deadline=None)
 @given(
     st.floats(0, 1e15),
     st.floats(0, 100),
@@ -159,6 +161,7 @@ def test_usage_is_never_negative(
 # --- samples ----------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(1, 10_000), st.integers(1, 5))
 def test_samples_are_small_and_lie_in_the_log(
     start: int, count: int, records: int, pieces: int

@@ -141,6 +141,7 @@ def test_buckets_end_where_the_next_begins() -> None:
 # --- keys -------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30)), max_size=8), st.integers(1, 12))
 def test_counts_of_keys_are_never_too_high_and_hardly_too_low(
     parts: list[list[int]], capacity: int
