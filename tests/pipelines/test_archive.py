@@ -12,6 +12,7 @@ import pytest
 
 from waystation import Admin, Producer
 from waystation.pipelines.archive import archive, default_group, quarantine_of
+from waystation.pipelines.archive_start import archived_until
 from waystation.pipelines.failures import JobError, JobFailedError
 from waystation.pipelines.job import follow
 
@@ -102,6 +103,9 @@ def test_a_topic_is_archived_whole_and_then_what_came_meanwhile(
     assert rows[0]["headers"][0]["key"] == "h"
     assert Path(lake, f"topic={topic}", "date=2026-01-31").is_dir()
 
+    # As if the driver had died between the table's commit and Spark's: the batch is repeated.
+    for left in Path(f"{lake}-checkpoint", "commits").iterdir():
+        left.unlink()
     fill(bootstrap, topic, [b"d", b"e", b"f", b"g"], timestamp=NOON_MS + DAY_MS)
     run(spark, bootstrap, topic, lake)
 
@@ -165,6 +169,24 @@ def test_an_archive_whose_checkpoint_is_lost_goes_on_where_the_table_ends(
     assert sorted((row["topic"], row["offset"]) for row in places) == sorted(
         [(topic, at) for at in range(10)] * 2 + [(f"{topic}-2", at) for at in range(2)] * 2
     )
+
+
+def test_a_lake_ends_before_the_first_record_that_is_missing_from_its_quarantine_too(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    def write(name: str, *at: tuple[int, int]) -> None:
+        frame = spark.createDataFrame(
+            [("t", partition, offset) for partition, offset in at],
+            "topic string, partition int, offset bigint",
+        )
+        frame.write.format("waystation.table").mode("append").save(str(tmp_path / name))
+
+    write("lake", (0, 3), (0, 5), (1, 8), (2, 1))
+    write("lake-quarantine", (0, 4), (0, 6), (0, 7), (0, 7), (0, 9), (1, 10), (3, 0))
+
+    found = archived_until(spark, str(tmp_path / "lake"), {})
+
+    assert found == {"t": {"0": 8, "1": 9, "2": 2}}
 
 
 def test_an_archive_begins_where_it_was_first_told_to(

@@ -240,6 +240,11 @@ Driver stacktrace:
             "[TABLE_OR_VIEW_NOT_FOUND] The table is not there.\nVerify it.",
             "The table is not there.",
         ),
+        (
+            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [OTHER] Multiple "
+            "queries use it. SQLSTATE: XXKST\n=== Streaming Query ===",
+            "Multiple queries use it.",
+        ),
         ("", "RuntimeError"),
     ],
 )

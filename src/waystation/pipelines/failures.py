@@ -16,7 +16,10 @@ _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exi
 _OURS = re.compile(r"\b(?:pyspark_)?waystation(?:\.\w+)+Error: (?P<said>.*)")
 _TRACEBACK = "Traceback (most recent call last):"
 _END_OF_TRACE = re.compile(r"^\s*(?:at [\w.$]+|Caused by: |Driver stacktrace:|JVM stacktrace:)")
-_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
+# What Spark puts around a sentence: its condition, the query's numbers, SQL's code.
+_AROUND = re.compile(
+    r"^\[[A-Z0-9_.]+\] |^Query \[[^]]*\] terminated with exception: |( SQLSTATE: \w+)+$"
+)
 
 
 class JobError(WaystationError):
@@ -65,5 +68,7 @@ def _continued(lines: list[str]) -> list[str]:
 
 def _first_line(text: str) -> str:
     lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line), "")
-    return _CONDITION.sub("", first)
+    said, bare = "", next((line for line in lines if line), "")
+    while said != bare:
+        said, bare = bare, _AROUND.sub("", bare)
+    return said
