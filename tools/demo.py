@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
+
+from test_tools import java_home
 
 from waystation.testing.process import BrokerProcess
 
@@ -31,6 +34,8 @@ class Tour:
     def run(self, *arguments: str, stdin: str = "") -> None:
         print(f"{DIM}$ waystation {' '.join(arguments)}{PLAIN}", flush=True)
         environment = {**os.environ, "WAYSTATION_BOOTSTRAP": self._broker.bootstrap}
+        if (java := java_home()) is not None:
+            environment["JAVA_HOME"] = str(java)
         subprocess.run(
             [WAYSTATION, *arguments], input=stdin, text=True, env=environment, check=True
         )
@@ -84,6 +89,15 @@ def tour(broker: BrokerProcess) -> None:
     examples = Path(__file__).parent.parent / "examples"
     show.python(str(examples / "python_client.py"))
     show.python(str(examples / "consumer_group.py"))
+
+    show.say("Topics become tables on Spark, each record once")
+    if find_spec("pyspark") is None or java_home() is None:
+        print("Not set up here: `make pipeline` does that, and shows the whole way.", flush=True)
+    else:
+        show.run("produce", "orders", "--key-separator", ":", stdin=ORDERS)
+        table = ["--topics", "orders", "--lake", str(broker.data_dir.parent / "lake")]
+        show.run("pipeline", "archive", *table, "--value-format", "json", "--available-now")
+        show.run("pipeline", "audit", *table, "--complete")
 
     show.say("Health and metrics over HTTP")
     show.get("/healthz")

@@ -4,12 +4,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(240)]
+
 DEMO = Path(__file__).parents[2] / "tools" / "demo.py"
 
 
 def test_the_tour_runs_to_its_end() -> None:
     ended = subprocess.run(
-        [sys.executable, str(DEMO)], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, str(DEMO)], capture_output=True, text=True, timeout=220, check=False
     )
 
     assert ended.returncode == 0, ended.stderr

@@ -48,7 +48,7 @@ from waystation.pipelines.audit_report import (
     collected,
 )
 from waystation.pipelines.failures import JobError, readable
-from waystation.pipelines.job import Job, job_options, session
+from waystation.pipelines.job import Job, look_options, session
 from waystation.pipelines.report import text_table
 from waystation.pipelines.topic_log import Extent, ask, existing, extents, found_topics, records
 
@@ -375,8 +375,9 @@ Example:
 
 
 @click.command("audit", epilog=_EXAMPLE)
-@job_options
+@look_options
 @click.option("--lake", required=True, metavar="DIR", help="The table that `archive` writes.")
+@click.option("--group", metavar="NAME", help="Count what this group has committed as archived.")
 @click.option(
     "--complete", is_flag=True, help="Nothing may be pending: all of the log must be there."
 )

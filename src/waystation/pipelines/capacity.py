@@ -34,7 +34,7 @@ from waystation.pipelines.capacity_estimate import (
 )
 from waystation.pipelines.capacity_report import CapacityReport, TopicCapacity
 from waystation.pipelines.failures import JobError
-from waystation.pipelines.job import Job, job_options, session
+from waystation.pipelines.job import Job, look_options, session
 from waystation.pipelines.report import report_path, text_table, write_page
 from waystation.pipelines.topic_log import Extent, ask, existing, found_topics, records
 
@@ -333,7 +333,7 @@ Example:
 
 
 @click.command("capacity", epilog=_EXAMPLE)
-@job_options
+@look_options
 @click.option("--to", metavar="DIR", help="Add the figures to a table here, and a page beside it.")
 @click.option(
     "--retention-days",

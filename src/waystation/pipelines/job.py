@@ -38,6 +38,7 @@ __all__ = [
     "as_option",
     "follow",
     "job_options",
+    "look_options",
     "pairs",
     "session",
     "source",
@@ -118,8 +119,16 @@ def as_option(value: object) -> str:
 
 
 def job_options(command: F) -> F:
-    """The options of every job; the command gets them as ``job``."""
+    """The options of a job that goes on; the command gets them as ``job``."""
+    return _with_options(command, [*_COMMON, *_STREAMING])
 
+
+def look_options(command: F) -> F:
+    """The options of a job that looks once and ends; the command gets them as ``job``."""
+    return _with_options(command, _COMMON)
+
+
+def _with_options(command: F, options: Sequence[Callable[..., Any]]) -> F:
     @functools.wraps(command)
     def run(**given: Any) -> Any:
         job = _job(given)
@@ -132,12 +141,12 @@ def job_options(command: F) -> F:
                 raise
             raise click.ClickException(readable(error)) from error
 
-    for option in reversed(_OPTIONS):
+    for option in reversed(options):
         run = option(run)
     return run  # type: ignore[return-value]  # the command, with a job in place of its options
 
 
-_OPTIONS = (
+_COMMON = (
     click.option(
         "--bootstrap",
         default="localhost:9092",
@@ -148,6 +157,13 @@ _OPTIONS = (
     ),
     click.option("--topics", metavar="A,B", help="The topics, separated by commas."),
     click.option("--topic-pattern", metavar="RE", help="All topics whose whole name matches."),
+    click.option(
+        "--master", help="The Spark to run on, e.g. spark://host:7077.  [default: local[*]]"
+    ),
+    click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; again."),
+    click.option("--json", "json_output", is_flag=True, help="Print JSON, for scripts."),
+)
+_STREAMING = (
     click.option("--group", metavar="NAME", help="The group that shows the job's progress."),
     click.option("--checkpoint", metavar="DIR", help="Where Spark remembers how far it is."),
     click.option("--available-now", is_flag=True, help="Read what there is, then end."),
@@ -161,17 +177,12 @@ _OPTIONS = (
         help="How often a batch begins; fewer batches are larger and cheaper.",
     ),
     click.option(
-        "--master", help="The Spark to run on, e.g. spark://host:7077.  [default: local[*]]"
-    ),
-    click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; again."),
-    click.option(
         "--option",
         "options",
         multiple=True,
         metavar="NAME=VALUE",
         help="An option of the source, e.g. maxOffsetsPerTrigger=1000000; again.",
     ),
-    click.option("--json", "json_output", is_flag=True, help="Print JSON, for scripts."),
 )
 _NAMES = tuple(field for field in Job.__dataclass_fields__ if field not in ("topics", "pattern"))
 
@@ -182,7 +193,7 @@ def _job(given: dict[str, Any]) -> Job:
     job = Job(
         topics=tuple(name.strip() for name in (topics or "").split(",") if name.strip()),
         pattern=pattern,
-        **{name: given.pop(name) for name in _NAMES},
+        **{name: given.pop(name) for name in _NAMES if name in given},
     )
     if bool(job.topics) == (pattern is not None):
         raise click.UsageError("say which topics, once: --topics A,B or --topic-pattern RE")
