@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(7200 if SOAKING else 400)]
 
 # Every day each point once, by one of the two deaths; both deaths at each when soaking.
-OF_DRIVERS = POINTS if SOAKING else ("before commit", "after commit")
+# Two drivers run side by side.
+OF_DRIVERS = [("before commit", "after commit")]
+if SOAKING:
+    OF_DRIVERS.append(("files", "between the tables"))
 OF_WORKERS = POINTS if SOAKING else ("files", "between the tables")
 
 
@@ -65,18 +68,20 @@ def start_driver(home: Path, point: str, batch: int) -> "subprocess.Popen[bytes]
         )
 
 
+@pytest.mark.parametrize("points", OF_DRIVERS)
 def test_a_driver_that_dies_at_any_point_loses_and_doubles_nothing(
-    spark: "SparkSession", tmp_path: Path
+    spark: "SparkSession", tmp_path: Path, points: tuple[str, str]
 ) -> None:
-    drivers = [start_driver(tmp_path / str(at), point, 1) for at, point in enumerate(OF_DRIVERS)]
+    homes = {point: tmp_path / point for point in points}
+    drivers = {point: start_driver(home, point, 1) for point, home in homes.items()}
 
-    for at, driver in enumerate(drivers):
-        assert driver.wait(300) == -signal.SIGKILL, (tmp_path / str(at) / "log").read_text()
-    for at in range(len(drivers)):
-        # The first start runs the batch again that was under way, and then one more.
-        next_batch(spark, tmp_path / str(at), sinkId="test")
+    for point, driver in drivers.items():
+        assert driver.wait(300) == -signal.SIGKILL, (homes[point] / "log").read_text()
+    for home in homes.values():
+        # Runs the batch again that was under way, and then one more.
+        next_batch(spark, home, sinkId="test")
 
-        check_once(spark, tmp_path / str(at), 3)
+        check_once(spark, home, 3)
 
 
 @pytest.mark.parametrize("point", OF_WORKERS)
