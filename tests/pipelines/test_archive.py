@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.pipelines.test_values import AVRO_VALUE, AVSC, written_in_avro
 from waystation import Admin, Producer
 from waystation.pipelines.archive import archive, default_group, quarantine_of
 from waystation.pipelines.archive_start import archived_until
@@ -326,6 +327,20 @@ def test_a_schema_in_words_gives_values_their_types(
         table(spark, lake).selectExpr("value.id", "value.at", "value.inner.x[0] as x").collect()
     )
     assert (row["id"], row["at"], str(row["x"])) == (1, datetime(2026, 1, 31, 12), "1.25")
+    assert offsets(spark, quarantine_of(lake)) == [(1, 0)]
+
+
+def test_avro_values_come_back_from_the_table_as_they_were(
+    spark: "SparkSession", bootstrap: str, topic: str, lake: str, tmp_path: Path
+) -> None:
+    schema = tmp_path / "order.avsc"
+    schema.write_bytes(AVSC)
+    fill(bootstrap, topic, [written_in_avro(AVRO_VALUE), b"\xff"])
+
+    run(spark, bootstrap, topic, lake, value_format="avro", schema=schema)
+
+    (row,) = table(spark, lake).select("value.*").collect()
+    assert row.asDict() == {**AVRO_VALUE, "at": AVRO_VALUE["at"].replace(tzinfo=None)}
     assert offsets(spark, quarantine_of(lake)) == [(1, 0)]
 
 

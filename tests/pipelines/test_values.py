@@ -302,7 +302,7 @@ AVSC = json.dumps(
     }
 ).encode()
 AVRO = ValueSchema("avro", AVSC)
-AVRO_VALUE = {
+AVRO_VALUE: dict[str, Any] = {
     "id": 7,
     "note": "hello",
     "at": datetime(2026, 1, 31, 9, 30, tzinfo=UTC),
