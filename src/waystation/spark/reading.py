@@ -42,10 +42,12 @@ __all__ = ["ReadPlan", "SpanWalk", "read_span"]
 
 _events = get_logger("spark")
 
-FETCH_BYTES: Final = 4 << 20
-"""What one answer may hold: a few Arrow batches.  Smaller ones cost the broker more."""
+FETCH_BYTES: Final = 8 << 20
+"""What one answer may hold.  Smaller ones cost the broker more for each record, by a third at
+2 MB; larger ones take memory (benchmarks/spark)."""
 
-_FRAME_BYTES: Final = FETCH_BYTES + (1 << 20)
+_FRAMES: Final = Lender(FETCH_BYTES + (1 << 20))
+"""The memory of answers, for all tasks that this process has one after the other."""
 
 _LEAST_FETCH_BYTES: Final = 64 << 10
 _GUESSED_RECORD_BYTES: Final = 1 << 10
@@ -95,7 +97,7 @@ class SpanWalk:
         self._plan, self._span = plan, span
         self._at = Offset(span.start)
         settings = connection_settings(connection_options(plan.client))
-        thrifty = partial(connect_tcp, allocate=Lender(_FRAME_BYTES))
+        thrifty = partial(connect_tcp, allocate=_FRAMES)
         self._router = Router(plan.bootstrap, settings, connect=connect or thrifty)
         self._reader = PartitionReader(
             self._router,
