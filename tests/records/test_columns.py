@@ -431,3 +431,19 @@ def test_a_lender_keeps_no_more_than_a_few() -> None:
 
     assert len({id(one.obj) for one in kept}) == 10
     assert len(lend._lent) == 3
+
+
+def test_columns_that_let_go_hold_no_payload(columns: ModuleType) -> None:
+    payload, base = encoded([(b"key", b"value", [], 1)] * 3)
+    raw = bytearray(payload)
+    filled = columns.RecordColumns(ALL, target_bytes=NO_LIMIT, target_rows=2)
+    filled.begin(memoryview(raw), 3, BASE, 2, base, None, 0, FOREVER)
+    filled.fill()
+
+    assert not came_back([raw])
+
+    filled.let_go()
+    assert came_back([raw])
+    assert filled.take().rows == 2
+    assert filled.fill()
+    assert filled.rows == 0

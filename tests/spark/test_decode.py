@@ -14,6 +14,7 @@ from waystation.model.offsets import Millis
 from waystation.records.batch import BatchBuilder
 from waystation.records.compression import Codec
 from waystation.records.header import stamp_append_time
+from waystation.records.lending import came_back
 from waystation.spark.columns import ARROW
 from waystation.spark.decode import TARGET_BYTES, SpanDecoder
 from waystation.spark.spans import Span
@@ -201,3 +202,13 @@ def test_rows_do_not_share_memory_with_the_answer() -> None:
     raw[:] = bytes(len(raw))
 
     assert one.column("value").to_pylist() == [b"value"]
+
+
+def test_an_answer_that_was_decoded_is_not_held() -> None:
+    raw = bytearray(batch(0, [b"value"] * 9))
+    decoder = SpanDecoder(ALL, EVERYTHING)
+    for answer in (fetched(raw), fetched(raw)):
+        view = memoryview(raw)
+        list(decoder.decode(answer._replace(records=view)))
+        view.release()
+        assert came_back([raw])

@@ -48,6 +48,7 @@ _ROW_BYTES = 28
 _ATTRIBUTES_AT = 22
 _BASE_TIMESTAMP_AT = 27
 _LOG_APPEND_TIME = 0x08
+_LEAST_RECORD_BYTES = 7
 _FIRST_ROWS = 1 << 12
 _WINDOW_BATCHES = 1 << 10
 # Spark has not let go of one batch when it asks for the next.
@@ -165,7 +166,7 @@ class RecordColumns:
         of every record: the broker's clock dated the batch, not the client's.
         """
         self._next = self._stop = 0
-        if count <= len(payload):  # else it is a lie, and memory is not taken for lies
+        if count * _LEAST_RECORD_BYTES <= len(payload):  # memory is not taken for lies
             _widen(self._places, count * PLACE_FIELDS)
         locate_records(payload, count, base_offset, last_offset_delta, base_timestamp, self._places)
         timestamp = base_timestamp if append_time is None else append_time
@@ -231,6 +232,11 @@ class RecordColumns:
             self._size_bytes += size_bytes
             self._next = stop
         return stop == self._stop
+
+    def let_go(self) -> None:
+        """Hold no payload any more; what is left of the batch is not filled in."""
+        self._next = self._stop = 0
+        self._payload, self._text = b"", None
 
     def take(self) -> Filled:
         """What was filled in; the columns are empty afterwards."""

@@ -66,7 +66,7 @@ class SpanDecoder:
             if at < done:
                 continue  # came with the one before
             if header.base_offset >= end:
-                return
+                break
             done = columns.begin_plain(records, at, start, end)
             if done == at and not self._begin(fetched, at, header, visibility):
                 continue
@@ -74,6 +74,7 @@ class SpanDecoder:
                 yield self._taken()
             if columns.full:
                 yield self._taken()
+        columns.let_go()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """What is left when nothing more comes."""

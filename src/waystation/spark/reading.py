@@ -9,7 +9,7 @@
 3. offsets that were deleted, or lie behind the end of the log, are a ``DataLossError``, or with
    ``failOnDataLoss=false`` a warning; a topic that vanishes or is made anew meanwhile is an
    error in any case;
-4. while Spark consumes what came, the next answer is on its way; three answers and four Arrow
+4. while Spark consumes what came, the next answer is on its way; two answers and four Arrow
    batches are the most that is in memory, and that memory is used over and over.
 """
 
@@ -84,6 +84,7 @@ def read_span(plan: ReadPlan, span: Span) -> Iterator[pa.RecordBatch]:
         loop.run_until_complete(walk.begin())
         while (fetched := loop.run_until_complete(walk.next())) is not None:
             yield from decoder.decode(fetched)
+            del fetched  # its memory is the next answer's
         yield from decoder.rest()
     finally:
         loop.run_until_complete(walk.close())
