@@ -84,10 +84,12 @@ def test_a_running_archive_ends_well_when_it_is_interrupted(
         [*command, "--every", "0.2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
+        line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
 
+    assert line, said
+    told = json.loads(line)
     assert (told["batch"], told["rows"], told["lag"]) == (0, 2, 0)
     assert process.returncode == 0, said
     assert "stopping after this batch" in said

@@ -120,7 +120,7 @@ def test_a_driver_that_is_killed_costs_nothing(
     lake, chance = tmp_path / "lake", random.Random(11)
     command = [sys.executable, "-m", "waystation.pipelines.archive", "--json", "--every", "0"]
     command += ["--bootstrap", own_broker.bootstrap, "--topics", TOPIC, "--lake", str(lake)]
-    command += ["--option", f"maxOffsetsPerTrigger={PER_BATCH // 4}"]
+    command += ["--option", f"maxOffsetsPerTrigger={PER_BATCH // 8}"]
     command += ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
     for _ in range(count(1, 20)):
         with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as driver:
@@ -128,8 +128,7 @@ def test_a_driver_that_is_killed_costs_nothing(
             first = driver.stdout.readline()
             time.sleep(chance.random())
             os.killpg(driver.pid, signal.SIGKILL)
-        if not first:
-            break  # there was nothing left to archive
+        assert first, "it ended before its first batch did"
 
     finish(spark, own_broker, lake)
     every_offset_is_there_once(spark, lake)
