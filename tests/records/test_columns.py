@@ -382,7 +382,7 @@ def test_buffers_are_filled_again_once_nobody_looks_at_them(columns: ModuleType)
     views = [memoryview(buffer) for buffer in first.lent]
     before = [bytes(view) for view in views]
     others = []
-    for number in range(6):
+    for number in range(9):
         payload, base = encoded([(b"other", b"%d" % number, [("h", b"2")], 1)])
         filled.begin(payload, 1, number, 0, base, None, 0, FOREVER)
         filled.fill()

@@ -51,8 +51,8 @@ _LOG_APPEND_TIME = 0x08
 _LEAST_RECORD_BYTES = 7
 _FIRST_ROWS = 1 << 12
 _WINDOW_BATCHES = 1 << 10
-# Spark has not let go of one batch when it asks for the next.
-_MOST_LENT = 3
+# Spark has not let go of one batch when it asks for the next, and two wait for it.
+_MOST_LENT = 5
 
 
 class ByteColumn(NamedTuple):

@@ -1,6 +1,7 @@
 """Reads one span of a partition in an executor, as Arrow batches.
 
-``read_span`` is a plain generator, as Spark wants it, over an event loop of its own.  Promises:
+``read_span`` is a plain generator, as Spark wants it, over an event loop in another thread
+(``ahead.py``).  Promises:
 
 1. every offset of the span that exists and is visible comes once, in order; a new leader or a
    broker that restarts costs time, ``request.timeout.ms`` at most without an answer;
@@ -9,12 +10,12 @@
 3. offsets that were deleted, or lie behind the end of the log, are a ``DataLossError``, or with
    ``failOnDataLoss=false`` a warning; a topic that vanishes or is made anew meanwhile is an
    error in any case;
-4. while Spark consumes what came, the next answer is on its way; two answers and four Arrow
-   batches are the most that is in memory, and that memory is used over and over.
+4. while Spark consumes what came, the next is made ready; two answers and six Arrow batches are
+   the most that is in memory, and that memory is used over and over.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -30,7 +31,7 @@ from waystation.model.errors import RequestTimedOutError
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
 from waystation.records.lending import Lender
-from waystation.runtime.loops import new_loop
+from waystation.spark.ahead import Ahead
 from waystation.spark.decode import SpanDecoder
 from waystation.spark.errors import DataLossError
 from waystation.spark.memory import keep_freed_memory
@@ -77,18 +78,22 @@ def read_span(plan: ReadPlan, span: Span) -> Iterator[pa.RecordBatch]:
     if span.start >= span.end:
         return
     keep_freed_memory()
-    decoder = SpanDecoder(plan.columns, span)
-    loop = new_loop()
-    walk = SpanWalk(plan, span)
+    with Ahead(_decoded(SpanWalk(plan, span), SpanDecoder(plan.columns, span))) as batches:
+        yield from batches
+
+
+async def _decoded(walk: "SpanWalk", decoder: SpanDecoder) -> AsyncGenerator[pa.RecordBatch, None]:
     try:
-        loop.run_until_complete(walk.begin())
-        while (fetched := loop.run_until_complete(walk.next())) is not None:
-            yield from decoder.decode(fetched)
-            del fetched  # its memory is the next answer's
-        yield from decoder.rest()
+        await walk.begin()
+        while (fetched := await walk.next()) is not None:
+            for batch in decoder.decode(fetched):
+                yield batch
+                del batch  # neither is needed here any more, and their memory is used again
+            del fetched
+        for batch in decoder.rest():
+            yield batch
     finally:
-        loop.run_until_complete(walk.close())
-        loop.close()
+        await walk.close()
 
 
 class SpanWalk:
