@@ -1,6 +1,7 @@
 """Fixtures every test may use."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 from waystation.testing.process import BrokerProcess
 
 pytest_plugins = ["tests.support.spark"]
+
+# A shell ignores Ctrl-C for what it starts in the background, and so would all our children.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Programs that tools/test_tools.py had to unpack for want of root.
 _UNPACKED = Path(__file__).parent.parent / ".cache" / "tools" / "usr"
