@@ -97,7 +97,6 @@ def tour(broker: BrokerProcess) -> None:
         show.run("produce", "orders", "--key-separator", ":", stdin=ORDERS)
         table = ["--topics", "orders", "--lake", str(broker.data_dir.parent / "lake")]
         show.run("pipeline", "archive", *table, "--value-format", "json", "--available-now")
-        show.run("pipeline", "audit", *table, "--complete")
 
     show.say("Health and metrics over HTTP")
     show.get("/healthz")
