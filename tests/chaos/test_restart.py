@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(1_800)]
 LOG_BYTES = count(300, 10_000) * 1_000_000
 PARTITIONS = 4
 READY_WITHIN_S = 2.0
-# A start reads Python's own files, the journal, the store and the active segments' indexes.
-START_READS_BYTES = 30_000_000
+# A start reads Python's own files, the store and the active segments' indexes.
+START_READS_BYTES = 15_000_000
 
 BATCH = batch_of(*[b"%099d" % number for number in range(9_000)])
 RECORDS = 9_000

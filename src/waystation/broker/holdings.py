@@ -100,7 +100,7 @@ class Holdings:
             journal.tidy()
 
     async def close_journals(self) -> None:
-        """End the journals' threads; their files are left to be replayed into nothing."""
+        """End the journals' threads; their files are emptied once every log is synced."""
         for worker in self._workers:
             await asyncio.to_thread(worker.close)
 

@@ -20,7 +20,7 @@ from waystation.model.ids import NodeId, TopicId, TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.runtime.chance import Chance, SystemChance
-from waystation.storage import names
+from waystation.storage import journal_replay, names
 from waystation.storage.checkpoints import (
     CLEAN_ENDS,
     HIGH_WATERMARKS,
@@ -35,6 +35,7 @@ from waystation.storage.identity import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
+from waystation.storage.journal import FOLDER
 from waystation.storage.log import Log
 from waystation.storage.open_files import OpenFiles
 from waystation.storage.recovery import Marks, new_log, open_log
@@ -450,10 +451,13 @@ class DataDirectory:
         unsafe = [log for log in logs if log.needs_checkpoint]
         written = self._written[RECOVERY_POINTS] == self._recovery_points()
         if self.offline is None and not unsafe and written:
-            self._leave_clean_marker()
+            self._leave_clean()
 
-    def _leave_clean_marker(self) -> None:
+    def _leave_clean(self) -> None:
+        """Everything is in the logs and synced: say so, and leave the journal empty."""
         try:
+            if any(entry.name == FOLDER for entry in self.disk.entries(self.path)):
+                journal_replay.empty(self.disk, self.path / FOLDER)
             self.disk.replace(self.path / _CLEAN, b'{"version":0,"brokerEpoch":-1}')
         except OSError as error:
             _events.warning("directory.not.clean", path=str(self.path), reason=str(error))

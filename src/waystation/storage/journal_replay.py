@@ -2,13 +2,13 @@
 
 Entries are taken in the order they were written, up to the first of each file that is not
 whole.  One that its log holds already is passed over, so replaying twice changes nothing.  When
-all is in the logs and synced, the journal is emptied: its large files are kept to be used again,
-with nothing at their beginning.
+all is in the logs and synced, also at a clean shutdown, the journal is emptied: its large files
+are kept to be used again, with nothing at their beginning.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from crc32c import crc32c
@@ -17,12 +17,13 @@ from waystation.model.errors import CorruptBatchError
 from waystation.model.ids import TopicId
 from waystation.model.offsets import Millis
 from waystation.records.header import check
-from waystation.storage.disk import Disk
+from waystation.storage.disk import Disk, DiskFile
 from waystation.storage.journal import FILE_BYTES, HEADER, TAIL, number_of
 from waystation.storage.log import Log
 from waystation.telemetry.logs import get_logger
 
 _events = get_logger("storage")
+_NOTHING: Final = bytes(HEADER.size)
 
 
 class Entry(NamedTuple):
@@ -37,10 +38,9 @@ class Entry(NamedTuple):
 def replay(disk: Disk, folder: Path, logs: Iterable[Log], now: Millis) -> int:
     """Append what the logs lack, sync it, and empty the journal; how many batches."""
     disk.make_directory(folder)
-    names = [entry.name for entry in disk.entries(folder)]
-    paths = [folder / name for name in names if number_of(name) is not None]
+    paths = _paths(disk, folder)
     by_partition = {(log.topic_id, log.name.partition): log for log in logs}
-    files = [entries for path in paths if (entries := list(entries_of(disk.read(path))))]
+    files = [entries for path in paths if (entries := list(_entries(disk, path)))]
     files.sort(key=lambda entries: entries[0].generation)
     replayed = sum(_append(by_partition, entry, now) for entries in files for entry in entries)
     if replayed:
@@ -50,19 +50,35 @@ def replay(disk: Disk, folder: Path, logs: Iterable[Log], now: Millis) -> int:
             if ticket is not None:
                 ticket.sync()
                 log.finish_flush(ticket)
-    for path in paths:
-        _empty(disk, path)
-    disk.sync_directory(folder)
+    empty(disk, folder)
     return replayed
 
 
-def _empty(disk: Disk, path: Path) -> None:
+def empty(disk: Disk, folder: Path) -> None:
+    """Leave nothing to replay; only when everything is in the logs and synced."""
+    for path in _paths(disk, folder):
+        file = disk.open(path)
+        if file.size() < FILE_BYTES:
+            disk.unlink(path)
+        elif not _is_empty(file):
+            file.pwrite(_NOTHING, 0)
+            file.datasync()
+    disk.sync_directory(folder)
+
+
+def _paths(disk: Disk, folder: Path) -> list[Path]:
+    names = [entry.name for entry in disk.entries(folder)]
+    return [folder / name for name in names if number_of(name) is not None]
+
+
+def _is_empty(file: DiskFile) -> bool:
+    return file.pread(len(_NOTHING), 0) == _NOTHING
+
+
+def _entries(disk: Disk, path: Path) -> Iterator[Entry]:
+    """Files with nothing at their beginning are large: not read any further."""
     file = disk.open(path)
-    if file.size() < FILE_BYTES:
-        disk.unlink(path)
-        return
-    file.pwrite(bytes(HEADER.size), 0)
-    file.datasync()
+    return iter(()) if _is_empty(file) else entries_of(file.pread(file.size(), 0))
 
 
 def entries_of(data: bytes) -> Iterator[Entry]:
