@@ -13,6 +13,7 @@ from waystation.model.offsets import Offset
 __all__ = [
     "ClusterAuthorizationError",
     "CompactedError",
+    "ConcurrentTransactionsError",
     "CoordinatorLoadingError",
     "CoordinatorNotAvailableError",
     "CorruptBatchError",
@@ -30,6 +31,7 @@ __all__ = [
     "InvalidGroupIdError",
     "InvalidPartitionsError",
     "InvalidProducerEpochError",
+    "InvalidProducerIdMappingError",
     "InvalidRecordError",
     "InvalidRegexError",
     "InvalidReplicaAssignmentError",
@@ -39,6 +41,8 @@ __all__ = [
     "InvalidSettingsError",
     "InvalidTimestampError",
     "InvalidTopicError",
+    "InvalidTransactionTimeoutError",
+    "InvalidTxnStateError",
     "LeaseExpiredError",
     "MalformedFrameError",
     "MemberIdRequiredError",
@@ -52,6 +56,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "PolicyViolationError",
+    "ProducerFencedError",
     "RebalanceInProgressError",
     "RequestTimedOutError",
     "StaleMemberEpochError",
@@ -59,13 +64,17 @@ __all__ = [
     "StoreInUseError",
     "StoreUnavailableError",
     "TopicExistsError",
+    "TransactionAbortableError",
+    "TransactionCoordinatorFencedError",
     "TransactionTooLargeError",
+    "TransactionalIdNotFoundError",
     "UnknownLeaderEpochError",
     "UnknownMemberError",
     "UnknownProducerIdError",
     "UnknownTopicError",
     "UnknownTopicIdError",
     "UnreleasedInstanceIdError",
+    "UnstableOffsetCommitError",
     "UnsupportedAssignorError",
     "UnsupportedCompressionError",
     "UnsupportedVersionError",
@@ -168,6 +177,63 @@ class UnknownProducerIdError(WaystationError):
     """A producer id whose state the partition does not hold, where it must."""
 
     code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+# --- transactions ----------------------------------------------------------------------------
+
+
+class ProducerFencedError(WaystationError):
+    """A newer instance with the same transactional id has taken over: this one must end."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class InvalidProducerIdMappingError(WaystationError):
+    """The transactional id is unknown, or belongs to another producer id than the one named."""
+
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class InvalidTxnStateError(WaystationError):
+    """The transaction's state does not allow what was asked; nothing has changed."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class ConcurrentTransactionsError(WaystationError):
+    """Another transaction of the same transactional id has not ended yet: ask again soon."""
+
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class TransactionAbortableError(WaystationError):
+    """The transaction cannot go on; its producer can, once it has aborted."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
+
+
+class InvalidTransactionTimeoutError(WaystationError):
+    """A transaction time-out outside the bounds that the broker allows."""
+
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+class TransactionCoordinatorFencedError(WaystationError):
+    """A marker from a coordinator that another one has replaced since."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class TransactionalIdNotFoundError(WaystationError):
+    """No transaction is known under that transactional id: it never was, or has expired."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+class UnstableOffsetCommitError(WaystationError):
+    """Offsets that a transaction has committed and not ended yet: ask again once it has."""
+
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 # --- partitions -----------------------------------------------------------------------------
