@@ -27,6 +27,7 @@ from waystation.records.record import Buffer
 __all__ = [
     "ATTRIBUTES_AT",
     "CODEC_MASK",
+    "CONTROL",
     "DELETE_HORIZON",
     "FRAME_BYTES",
     "HEADER",
@@ -56,9 +57,9 @@ ATTRIBUTES_AT = 21
 
 CODEC_MASK = 0x07
 TRANSACTIONAL = 0x10
+CONTROL = 0x20
 DELETE_HORIZON = 0x40
 _LOG_APPEND_TIME = 0x08
-_CONTROL = 0x20
 
 _LEAST_LENGTH = HEADER_BYTES - FRAME_BYTES
 _CODECS = tuple(Codec)
@@ -123,7 +124,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         """True for a marker the broker wrote: it is never shown to an application."""
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
     @property
     def delete_horizon(self) -> Millis | None:
