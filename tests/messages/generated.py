@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
@@ -11,23 +12,29 @@ from tests.messages.twin import twin_fields
 from waystation.messages.catalog import MESSAGES
 from waystation.wire.message import Message, Struct
 from waystation.wire.schema import Array, Bytes, Field, Fixed, Kind, Nested, Records, String, Uuid
+from waystation.wire.versions import ApiKey
 
 INTEGERS = {"b": 8, "h": 16, "i": 32, "q": 64}
 
-# kio holds moments as datetimes, which end with the year 9999.
-MOMENTS = st.integers(0, 253_402_300_799_000) | st.just(-1)
+# kio holds moments as datetimes, which end with the year 9999, and -1 as None where it may be.
+MOMENTS = st.integers(0, 253_402_300_799_000)
 # And long durations as timedeltas, counted in floats, which are exact for some centuries.
 DURATIONS = st.integers(-1, 9_000_000_000_000)
 ERRORS = st.sampled_from([code.value for code in ErrorCode])
 NAMES = st.text(max_size=12) | st.sampled_from(["orders", "é", "x" * 126, "x" * 127, "ü" * 9000])
 
 
+# Our own APIs, and a version that Kafka 4 has left behind: test_without_twin.py has their bytes.
+WITHOUT_TWIN = [(ApiKey.WRITE_TXN_MARKERS, 0), (ApiKey.PREPARE_TXN, 0), (ApiKey.TXN_OUTCOME, 0)]
+
+
 def messages_and_versions() -> Iterator[tuple[type[Message], int]]:
-    """Every message that is declared, in every version that is spoken."""
-    for pair in MESSAGES.values():
+    """Every message that is declared, in every version that is spoken and that kio knows."""
+    for key, pair in MESSAGES.items():
         for declared in pair:
             for version in range(declared.spoken.versions.low, declared.spoken.versions.high + 1):
-                yield declared, version
+                if (key, version) not in WITHOUT_TWIN:
+                    yield declared, version
 
 
 @cache
@@ -58,7 +65,7 @@ def _values(
 ) -> st.SearchStrategy[Any]:
     match kind:
         case Fixed():
-            return _fixed(kind, found.metadata["kafka_type"])
+            return _fixed(kind, found)
         case Uuid():
             return st.uuids() | st.just(kind.default())
         case String():
@@ -75,13 +82,14 @@ def _values(
     raise AssertionError(f"no strategy for {kind}")
 
 
-def _fixed(kind: Fixed[Any], kafka_type: str) -> st.SearchStrategy[Any]:
+def _fixed(kind: Fixed[Any], found: Any) -> st.SearchStrategy[Any]:
+    kafka_type = found.metadata["kafka_type"]
     if kind.letter == "?":
         return st.booleans()
     if kafka_type == "error_code":
         return ERRORS
     if kafka_type == "datetime_i64":
-        return MOMENTS
+        return MOMENTS | st.just(-1) if NoneType in get_args(found.type) else MOMENTS
     if kafka_type == "timedelta_i64":
         return DURATIONS
     bits = INTEGERS[kind.letter]

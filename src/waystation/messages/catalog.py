@@ -1,5 +1,10 @@
 """Finds the messages of an API by its key."""
 
+from waystation.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from waystation.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from waystation.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from waystation.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from waystation.messages.consumer_group_describe import (
@@ -27,6 +32,11 @@ from waystation.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from waystation.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from waystation.messages.end_txn import EndTxnRequest, EndTxnResponse
 from waystation.messages.fetch import FetchRequest, FetchResponse
 from waystation.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from waystation.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -39,6 +49,7 @@ from waystation.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from waystation.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from waystation.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from waystation.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from waystation.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from waystation.messages.metadata import MetadataRequest, MetadataResponse
 from waystation.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from waystation.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -47,8 +58,12 @@ from waystation.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from waystation.messages.prepare_txn import PrepareTxnRequest, PrepareTxnResponse
 from waystation.messages.produce import ProduceRequest, ProduceResponse
 from waystation.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from waystation.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from waystation.messages.txn_outcome import TxnOutcomeRequest, TxnOutcomeResponse
+from waystation.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
 
@@ -74,6 +89,11 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.DELETE_RECORDS: (DeleteRecordsRequest, DeleteRecordsResponse),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, InitProducerIdResponse),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    ApiKey.ADD_OFFSETS_TO_TXN: (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    ApiKey.END_TXN: (EndTxnRequest, EndTxnResponse),
+    ApiKey.WRITE_TXN_MARKERS: (WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+    ApiKey.TXN_OFFSET_COMMIT: (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
     ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, DescribeConfigsResponse),
     ApiKey.ALTER_CONFIGS: (AlterConfigsRequest, AlterConfigsResponse),
     ApiKey.DESCRIBE_LOG_DIRS: (DescribeLogDirsRequest, DescribeLogDirsResponse),
@@ -86,6 +106,8 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.OFFSET_DELETE: (OffsetDeleteRequest, OffsetDeleteResponse),
     ApiKey.DESCRIBE_CLUSTER: (DescribeClusterRequest, DescribeClusterResponse),
     ApiKey.DESCRIBE_PRODUCERS: (DescribeProducersRequest, DescribeProducersResponse),
+    ApiKey.DESCRIBE_TRANSACTIONS: (DescribeTransactionsRequest, DescribeTransactionsResponse),
+    ApiKey.LIST_TRANSACTIONS: (ListTransactionsRequest, ListTransactionsResponse),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
@@ -95,6 +117,8 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
     ),
+    ApiKey.PREPARE_TXN: (PrepareTxnRequest, PrepareTxnResponse),
+    ApiKey.TXN_OUTCOME: (TxnOutcomeRequest, TxnOutcomeResponse),
 }
 
 

@@ -13,7 +13,10 @@ __all__ = ["SPOKEN", "ApiKey", "Spoken", "Versions"]
 
 
 class ApiKey(IntEnum):
-    """Kafka's number of an API; the first field of every request."""
+    """Kafka's number of an API; the first field of every request.
+
+    From 10 000 on the numbers are ours: Kafka's count up from 0 and are far from there.
+    """
 
     PRODUCE = 0
     FETCH = 1
@@ -78,6 +81,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    PREPARE_TXN = 10_000
+    TXN_OUTCOME = 10_001
 
 
 class Versions(NamedTuple):
@@ -130,6 +135,11 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.DELETE_RECORDS: _spoken("0-2", "2+"),
     ApiKey.INIT_PRODUCER_ID: _spoken("0-5", "2+"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _spoken("2-4", "4+"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _spoken("0-5", "3+"),
+    ApiKey.ADD_OFFSETS_TO_TXN: _spoken("0-4", "3+"),
+    ApiKey.END_TXN: _spoken("0-5", "3+"),
+    ApiKey.WRITE_TXN_MARKERS: _spoken("0-1", "1+"),
+    ApiKey.TXN_OFFSET_COMMIT: _spoken("0-5", "3+"),
     ApiKey.DESCRIBE_CONFIGS: _spoken("1-4", "4+"),
     ApiKey.ALTER_CONFIGS: _spoken("0-2", "2+"),
     ApiKey.DESCRIBE_LOG_DIRS: _spoken("1-4", "2+"),
@@ -139,7 +149,11 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.OFFSET_DELETE: _spoken("0", "1+"),
     ApiKey.DESCRIBE_CLUSTER: _spoken("0-2", "0+"),
     ApiKey.DESCRIBE_PRODUCERS: _spoken("0", "0+"),
+    ApiKey.DESCRIBE_TRANSACTIONS: _spoken("0", "0+"),
+    ApiKey.LIST_TRANSACTIONS: _spoken("0-1", "0+"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _spoken("0-1", "0+"),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _spoken("0-1", "0+"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _spoken("0", "0+"),
+    ApiKey.PREPARE_TXN: _spoken("0", "0+"),
+    ApiKey.TXN_OUTCOME: _spoken("0", "0+"),
 }
