@@ -11,8 +11,9 @@ import pytest
 
 from tests.support.faulty_node import FaultyDisk
 from waystation.broker.broker import Broker
-from waystation.broker.coordinators import OFFSETS_TOPIC, partition_of
+from waystation.broker.coordinators import OFFSETS_TOPIC
 from waystation.broker.group_survey import GroupSurvey
+from waystation.broker.posts import partition_of
 from waystation.cluster.configs import Alteration, Operation, alter_broker
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.topics import TopicSpec
