@@ -1,4 +1,5 @@
-"""The broker that coordinates a group: found by asking any broker, and found again when it moves.
+"""The broker that coordinates a group or a transactional id: found by asking any broker, and
+found again when it moves.
 
 Whatever is asked of it goes over the connection for prompt answers, but for joining, which the
 coordinator answers when all members have joined: that has a connection of its own, so that
@@ -15,28 +16,40 @@ from waystation.client.bootstrap import Address
 from waystation.client.connection import Connection
 from waystation.client.errors import error_of
 from waystation.client.router import Router
-from waystation.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from waystation.messages.find_coordinator import (
+    GROUP,
+    TRANSACTION,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from waystation.model.errors import ErrorCode, WaystationError
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
 
-__all__ = ["Coordinator"]
+__all__ = ["GROUP", "TRANSACTION", "Coordinator"]
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _NO_END_MS = 1 << 40
+_CALLED = {GROUP: "group", TRANSACTION: "transactional id"}
 
 
 class Coordinator:
-    """The way to one group's coordinator."""
+    """The way to the coordinator of one group, or of one transactional id."""
 
-    def __init__(self, router: Router, group_id: str) -> None:
-        self.group_id = group_id
+    def __init__(self, router: Router, key: str, kind: int = GROUP) -> None:
+        self.key = key
+        self._kind = kind
         self._router = router
         self._joining = router.new_pool()
         self._address: Address | None = None
+
+    @property
+    def group_id(self) -> str:
+        """The group, where it is one that is coordinated."""
+        return self.key
 
     async def close(self) -> None:
         """Close the connection for joining; the others are the router's."""
@@ -66,7 +79,7 @@ class Coordinator:
         if code:
             if code in _MOVED:
                 self._address = None
-            raise error_of(code, f"group {self.group_id}", said)
+            raise error_of(code, f"{_CALLED[self._kind]} {self.key}", said)
 
     async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat ``attempt`` for as long as it fails retriably."""
@@ -84,7 +97,9 @@ class Coordinator:
         return self._address
 
     async def _found(self) -> Address:
-        request = FindCoordinatorRequest(key=self.group_id, coordinator_keys=[self.group_id])
+        request = FindCoordinatorRequest(
+            key=self.key, key_type=self._kind, coordinator_keys=[self.key]
+        )
         told = await self._router.ask(self._router.to_any(), request, FindCoordinatorResponse)
         one = told.coordinators[0] if told.coordinators else told
         self.raise_if(one.error_code, one.error_message)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from waystation.model.error_codes import RETRIABLE
 from waystation.model.errors import (
     ClusterAuthorizationError,
+    ConcurrentTransactionsError,
     CoordinatorLoadingError,
     CoordinatorNotAvailableError,
     CorruptBatchError,
@@ -24,28 +25,36 @@ from waystation.model.errors import (
     InvalidConfigError,
     InvalidGroupIdError,
     InvalidPartitionsError,
+    InvalidProducerIdMappingError,
     InvalidRecordError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidSessionTimeoutError,
     InvalidTimestampError,
     InvalidTopicError,
+    InvalidTransactionTimeoutError,
+    InvalidTxnStateError,
     MessageTooLargeError,
     NonEmptyGroupError,
     NotCoordinatorError,
     OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
     PolicyViolationError,
+    ProducerFencedError,
     RebalanceInProgressError,
     RequestTimedOutError,
     StaleMemberEpochError,
     StorageError,
     TopicExistsError,
+    TransactionAbortableError,
+    TransactionalIdNotFoundError,
+    TransactionCoordinatorFencedError,
     UnknownMemberError,
     UnknownProducerIdError,
     UnknownTopicError,
     UnknownTopicIdError,
     UnreleasedInstanceIdError,
+    UnstableOffsetCommitError,
     UnsupportedAssignorError,
     UnsupportedCompressionError,
     UnsupportedVersionError,
@@ -180,6 +189,7 @@ _CLASSES: dict[ErrorCode, type[WaystationError]] = {
     cls.code: cls
     for cls in (
         ClusterAuthorizationError,
+        ConcurrentTransactionsError,
         CoordinatorLoadingError,
         CoordinatorNotAvailableError,
         CorruptBatchError,
@@ -193,27 +203,35 @@ _CLASSES: dict[ErrorCode, type[WaystationError]] = {
         InvalidConfigError,
         InvalidGroupIdError,
         InvalidPartitionsError,
+        InvalidProducerIdMappingError,
         InvalidRecordError,
         InvalidReplicationFactorError,
         InvalidRequestError,
         InvalidSessionTimeoutError,
         InvalidTimestampError,
         InvalidTopicError,
+        InvalidTransactionTimeoutError,
+        InvalidTxnStateError,
         MessageRefusedError,
         NonEmptyGroupError,
         NotCoordinatorError,
         OffsetMetadataTooLargeError,
         PolicyViolationError,
+        ProducerFencedError,
         RebalanceInProgressError,
         RequestTimedOutError,
         StaleMemberEpochError,
         StorageError,
         TopicExistsError,
+        TransactionAbortableError,
+        TransactionCoordinatorFencedError,
+        TransactionalIdNotFoundError,
         UnknownMemberError,
         UnknownProducerIdError,
         UnknownTopicError,
         UnknownTopicIdError,
         UnreleasedInstanceIdError,
+        UnstableOffsetCommitError,
         UnsupportedAssignorError,
         UnsupportedCompressionError,
         UnsupportedVersionError,
@@ -280,6 +298,30 @@ _SAYINGS: dict[ErrorCode, str] = {
     ErrorCode.REBALANCE_IN_PROGRESS: "is sharing partitions out anew: poll, then commit again",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
         "refused a note as too long: the broker's limit is offset.metadata.max.bytes"
+    ),
+    ErrorCode.PRODUCER_FENCED: (
+        "was taken over by a newer producer with the same transactional id: this one must end"
+    ),
+    ErrorCode.INVALID_TXN_STATE: "is not in a state that allows this: nothing has changed",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "does not belong to that producer id, or has been forgotten: start the producer anew"
+    ),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "may not have that transaction_timeout_ms: the broker's limit is transaction.max.timeout.ms"
+    ),
+    ErrorCode.CONCURRENT_TRANSACTIONS: (
+        "has a transaction that has not ended yet: wait for it, or look at it with "
+        "`waystation txn describe`"
+    ),
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: (
+        "has heard of a newer coordinator since: this marker comes too late"
+    ),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (
+        "is not known: `waystation txn list` shows those that are"
+    ),
+    ErrorCode.TRANSACTION_ABORTABLE: "cannot go on with its transaction: abort it, then try again",
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: (
+        "has offsets of a transaction that has not ended: ask again once it has"
     ),
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "has no coordinator at the moment: is its broker running?",
 }
