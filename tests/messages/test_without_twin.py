@@ -1,6 +1,13 @@
-"""Messages that kio has no schema of, written out by hand: the bytes are the contract."""
+"""Messages that kio has no schema of, written out by hand: the bytes are the contract.
 
+Those of our own APIs are printed in ``docs/protocol/two-phase-commit.md``, for people who
+write clients of their own; the test holds the page to them.
+"""
+
+import re
+from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -21,6 +28,8 @@ from waystation.messages.write_txn_markers import (
 )
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
+
+PAGE = Path(__file__).parents[2] / "docs/protocol/two-phase-commit.md"
 
 WRITTEN: list[tuple[Message, int, str]] = [
     (
@@ -109,3 +118,21 @@ def test_any_message_comes_back_equal(key: ApiKey, version: int) -> None:
             message = instance(declared, version, random)
 
             assert declared.decode(memoryview(message.encode(version)), version) == message
+
+
+def test_the_page_of_our_own_apis_shows_the_same_bytes() -> None:
+    printed = set(frames_in(PAGE.read_text()))
+    ours = {
+        written.replace(" ", "")
+        for message, _, written in WRITTEN
+        if message.api in (ApiKey.PREPARE_TXN, ApiKey.TXN_OUTCOME)
+    }
+
+    assert ours == printed
+
+
+def frames_in(page: str) -> Iterator[str]:
+    """Each line of the page's blocks of bytes, without what is said behind it."""
+    for block in re.findall(r"```hex\n(.*?)```", page, re.DOTALL):
+        for line in block.splitlines():
+            yield line.partition("#")[0].replace(" ", "")
