@@ -58,7 +58,7 @@ class Add(NamedTuple):
 class Added(NamedTuple):
     """For each partition: ``None``, or why it is not part of the transaction.
 
-    All of them share one error where the request itself was wrong, as in Kafka's answer.
+    A request that is wrong as a whole is answered by its error instead.
     """
 
     errors: Mapping[TopicPartition, WaystationError | None]
@@ -126,8 +126,13 @@ class TransactionOutcome(NamedTuple):
 class MarkersDue(NamedTuple):
     """It is decided and committed how a transaction ends: say so in each of its partitions.
 
-    Told to the coordinator's ``markers``, once per decision and again after each load; whoever
-    writes them calls ``Transactions.markers_written``, as often as it likes.
+    Told to the coordinator's ``markers``, once per decision and again after each load.  Whoever
+    writes them says so by ``Transactions.markers_written(now, due, partitions)``, as often as it
+    likes, with this very object: in the classic flow two transactions of a producer have all of
+    its fields in common, and the markers of one must not count for the other.
+
+    ``markers`` is told ``NotCoordinatorError`` instead where the coordinator went before the
+    decision was committed; whoever coordinates next finds what there is to do.
     """
 
     transactional_id: str

@@ -52,9 +52,9 @@ class TransactionStored(NamedTuple):
     """In order, each once; those whose markers are due while the state is one of prepare."""
     started_at: Millis = NO_TIMESTAMP
     last_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
-    """The producer's epoch before this one: whoever repeats a request under it missed the answer.
+    """The same producer's epoch before this one: who uses it has missed an answer, or a time-out.
 
-    None after a fence, so that nobody's repeat brings a fenced producer back."""
+    None once another instance has taken over: no repeat brings a fenced one back."""
     previous_producer_id: ProducerId = NO_PRODUCER
     """The producer id before this one, whose epochs are used up."""
     next_producer_id: ProducerId = NO_PRODUCER
