@@ -2,7 +2,8 @@
 
 A method does one thing to one topic, and raises if the broker refuses it.  What changes the
 cluster is asked of its controller and asked again only if that was the wrong one; what only
-asks is repeated while it fails retriably.  Groups are in ``admin_groups.py``.
+asks is repeated while it fails retriably.  Groups are in ``admin_groups.py``, transactions and
+producers in ``admin_transactions.py``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from waystation.client.admin_groups import GroupAdministration
+from waystation.client.admin_transactions import TransactionAdministration
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP, Address
 from waystation.client.descriptions import (
     ClusterDescription,
@@ -18,7 +20,6 @@ from waystation.client.descriptions import (
     ConfigSource,
     CreatedTopic,
     LogDir,
-    ProducerDescription,
     TopicDescription,
 )
 from waystation.client.errors import code_of, error_of
@@ -59,11 +60,6 @@ from waystation.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from waystation.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from waystation.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    TopicRequest,
-)
 from waystation.messages.incremental_alter_configs import (
     DELETE,
     SET,
@@ -73,8 +69,8 @@ from waystation.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from waystation.model.errors import ErrorCode
-from waystation.model.ids import NodeId, ProducerId, TopicId, TopicPartition
-from waystation.model.offsets import Millis, Offset
+from waystation.model.ids import NodeId, TopicId, TopicPartition
+from waystation.model.offsets import Offset
 from waystation.runtime.clock import Clock, SystemClock
 from waystation.wire.message import Message
 
@@ -86,7 +82,7 @@ _TOPIC, _BROKER = 2, 4
 _NOT_SAID = -1
 
 
-class Admin(GroupAdministration):
+class Admin(GroupAdministration, TransactionAdministration):
     """Manages a cluster; use it as ``async with Admin(...) as admin``."""
 
     def __init__(
@@ -211,29 +207,6 @@ class Admin(GroupAdministration):
             {TopicPartition(*where): time for where, time in wanted.items()},
             ISOLATION[isolation],
         )
-
-    async def describe_producers(self, partition: tuple[str, int]) -> list[ProducerDescription]:
-        """The idempotent producers that a partition remembers."""
-        where = TopicPartition(*partition)
-        request = DescribeProducersRequest(
-            topics=[TopicRequest(name=where.topic, partition_indexes=[where.partition])]
-        )
-
-        async def attempt() -> list[ProducerDescription]:
-            response = await self._ask_leader(where, request, DescribeProducersResponse)
-            told = response.topics[0].partitions[0]
-            _raise_if(told.error_code, f"partition {where}", told.error_message)
-            return [
-                ProducerDescription(
-                    ProducerId(one.producer_id),
-                    one.producer_epoch,
-                    one.last_sequence,
-                    Millis(one.last_timestamp),
-                )
-                for one in told.active_producers
-            ]
-
-        return await self._router.retrying(attempt, self._patience_ms)
 
     # --- options ----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from waystation.client.metadata import BrokerView, PartitionView
 from waystation.model.errors import ErrorCode
 from waystation.model.ids import NodeId, ProducerId, TopicId, TopicPartition
-from waystation.model.offsets import Millis
+from waystation.model.offsets import Millis, Offset
 
 __all__ = [
     "ClusterDescription",
@@ -89,3 +89,7 @@ class ProducerDescription(NamedTuple):
     epoch: int
     last_sequence: int
     last_timestamp: Millis
+    coordinator_epoch: int
+    """Of the coordinator that ended its last transaction here; -1 if none has."""
+    transaction_start: Offset | None
+    """Where its open transaction begins; ``None`` without one."""
