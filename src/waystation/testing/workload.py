@@ -1,0 +1,110 @@
+"""Writers and readers at work on topics of their own, all of it written down.
+
+What they wrote down is a history (``history.py``) for the checker (``checker.py``).  Whatever the
+cluster does meanwhile, be it restarts or the death of brokers, they go on; when the time is over
+one reader reads everything.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+
+from waystation.client.admin import Admin
+from waystation.model.errors import WaystationError
+from waystation.testing.history import Diary, Event
+from waystation.testing.readers import read_to_end, wander
+from waystation.testing.writers import Pace, Target, write_plainly
+
+__all__ = ["Workload", "lives"]
+
+_AGAIN_AFTER_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """How much of what; ``name`` begins the names of all topics and transactional ids it uses."""
+
+    bootstrap: str
+    name: str
+    seconds: float
+    topics: int = 2
+    partitions: int = 3
+    writers: int = 2
+    readers: int = 2
+    messages_per_s: float = 500.0
+    patience_s: float = 60.0
+    """How long the last reader waits for what stands in its way."""
+    seed: int = 0
+
+    @property
+    def topic_names(self) -> list[str]:
+        """The topics that are written to."""
+        return [f"{self.name}-{number}" for number in range(self.topics)]
+
+    async def create_topics(self) -> None:
+        """Make the topics; raises if the cluster cannot be reached, or they are there already."""
+        async with Admin(self.bootstrap) as admin:
+            for topic in self.topic_names:
+                await admin.create_topic(topic, self.partitions)
+
+    async def delete_topics(self) -> None:
+        """Leave nothing behind."""
+        async with Admin(self.bootstrap) as admin:
+            for topic in self.topic_names:
+                await admin.delete_topic(topic)
+
+    async def run(self, write: Callable[[Event], object]) -> None:
+        """Work for ``seconds``, then read everything; the topics must be there."""
+        chance = Random(self.seed)
+        until_s = asyncio.get_running_loop().time() + self.seconds
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(self.writers):
+                pace = Pace(_own(chance), self.messages_per_s / self.writers, until_s)
+                tasks.create_task(self._write(f"w{number}", pace, write))
+            for number in range(self.readers):
+                tasks.create_task(self._read(f"r{number}", _own(chance), until_s, write))
+        last = Diary("last", write)
+        await read_to_end(self.bootstrap, self.topic_names, last, self.patience_s)
+
+    async def _write(self, name: str, pace: Pace, write: Callable[[Event], object]) -> None:
+        target = Target(self.bootstrap, self.topic_names, self.partitions)
+
+        async def live(diary: Diary) -> None:
+            await write_plainly(target, diary, pace)
+
+        await lives(name, write, live, pace.until_s)
+
+    async def _read(
+        self, name: str, chance: Random, until_s: float, write: Callable[[Event], object]
+    ) -> None:
+        await lives(
+            name,
+            write,
+            lambda diary: wander(self.bootstrap, self.topic_names, diary, chance, until_s),
+            until_s,
+        )
+
+
+async def lives(
+    name: str,
+    write: Callable[[Event], object],
+    live: Callable[[Diary], Awaitable[None]],
+    until_s: float,
+) -> None:
+    """Live again and again under new names, until the time is over or a life ends in peace."""
+    loop = asyncio.get_running_loop()
+    life = 0
+    while loop.time() < until_s:
+        diary = Diary(f"{name}.{life}", write)
+        try:
+            await live(diary)
+        except WaystationError as error:
+            diary.note(f"{type(error).__name__}: {error}")
+            await asyncio.sleep(_AGAIN_AFTER_S)
+        life += 1
+
+
+def _own(chance: Random) -> Random:
+    """Luck of its own, so that tasks do not depend on each other's turns."""
+    return Random(chance.getrandbits(64))
