@@ -8,7 +8,7 @@ from uuid import UUID
 from tests.apis.asking import Asking
 from tests.support.group_members import written_assignment, written_subscription
 from waystation.broker.group_records import GroupRecordReader
-from waystation.groups.records import Record
+from waystation.groups.records import Fact
 from waystation.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from waystation.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from waystation.messages.delete_groups import DeleteGroupsRequest
@@ -264,7 +264,7 @@ class Grouping(Asking):
         )
         return len(self.ask(request, 9).topics[0].partitions)
 
-    def remembered(self, group: str) -> list[Record]:
+    def remembered(self, group: str) -> list[Fact]:
         """All that is written down about a group, oldest first."""
         read, found = GroupRecordReader().read, []
         for number in range(self.partitions_of(OFFSETS_TOPIC)):

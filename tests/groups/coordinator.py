@@ -24,15 +24,17 @@ from waystation.groups.commands import (
     Sync,
     Synced,
     TopicSeen,
+    TransactionalCommit,
 )
 from waystation.groups.embedded import Subscription, write_subscription
 from waystation.groups.machine import Groups
 from waystation.groups.records import Record
 from waystation.groups.settings import GroupSettings
-from waystation.model.errors import MemberIdRequiredError
-from waystation.model.ids import TopicId
+from waystation.model.errors import MemberIdRequiredError, WaystationError
+from waystation.model.ids import ProducerEpoch, ProducerId, TopicId
 from waystation.model.machines import Outcome, Waiter
 from waystation.model.offsets import Millis
+from waystation.records.control import Marker
 
 GROUP = "orders-readers"
 START = Millis(1_700_000_000_000)
@@ -106,6 +108,20 @@ class Topics:
         return group_id in self.archives
 
 
+class Producers:
+    """What the log knows of transactional producers, as a test says."""
+
+    def __init__(self) -> None:
+        self.refused: WaystationError | None = None
+        """What everyone is told."""
+
+    def refusal(self, producer_id: ProducerId, epoch: ProducerEpoch) -> WaystationError | None:
+        return self.refused
+
+    def refusal_of_marker(self, marker: Marker) -> WaystationError | None:
+        return self.refused
+
+
 def subscription(*topics: str, **more: object) -> bytes:
     """What a consumer of these topics says of itself."""
     return write_subscription(Subscription(topics, **more))  # type: ignore[arg-type]
@@ -134,14 +150,16 @@ class Coordinator:
         settings.setdefault("group_initial_rebalance_delay_ms", 0)
         self.settings = GroupSettings(**settings)  # type: ignore[arg-type]
         self.now = START
-        self.topics = Topics()
+        self.topics, self.producers = Topics(), Producers()
         self.log: list[Record] = []
         self._ids = count(1)
         self.machine = self._new_machine()
         self.take(self.machine.loaded(self.now))
 
     def _new_machine(self) -> Groups:
-        return Groups(lambda: self.settings, self.topics, lambda: f"id{next(self._ids)}")
+        return Groups(
+            lambda: self.settings, self.topics, lambda: f"id{next(self._ids)}", self.producers
+        )
 
     # --- what a host does ---------------------------------------------------------------------
 
@@ -275,6 +293,39 @@ class Coordinator:
         answer = self.commit(*args, **kwargs)  # type: ignore[arg-type]
         assert isinstance(answer, Committed), answer
         assert not any(answer.errors), answer
+
+    def commit_in(
+        self,
+        producer: int,
+        offsets: dict[tuple[str, int], int],
+        /,
+        generation: int = -1,
+        member_id: str = "",
+        **different: object,
+    ) -> object:
+        """Commit offsets in a producer's transaction."""
+        told = tuple(OffsetToCommit(*place, offset, 3, "") for place, offset in offsets.items())
+        usual = TransactionalCommit(
+            GROUP, generation, member_id, None, told, ProducerId(producer), ProducerEpoch(0)
+        )
+        command = usual._replace(**different)  # type: ignore[arg-type]
+        return self.ask(lambda now, to: self.machine.commit_in_transaction(now, command, to)).value
+
+    def end(self, producer: int, *, committed: bool) -> object:
+        """End a producer's transaction."""
+        marker = Marker(ProducerId(producer), ProducerEpoch(0), 0, committed)
+        return self.ask(lambda now, to: self.machine.end_transaction(now, marker, to)).value
+
+    def stable_offsets(self, *places: tuple[str, int]) -> dict[tuple[str, int], int | str]:
+        """What one is told who requires stable offsets: an offset, or an error's name."""
+        topics = tuple((topic, (partition,)) for topic, partition in places) or None
+        command = FetchOffsets(GROUP, topics, require_stable=True)
+        fetched = self.ask(lambda now, to: self.machine.fetch_offsets(now, command, to)).value
+        assert isinstance(fetched, FetchedOffsets), fetched
+        return {
+            (one.topic, one.partition): one.offset if one.error is None else one.error.code.name
+            for one in fetched.offsets
+        }
 
     def offsets(self, group_id: str = GROUP) -> dict[tuple[str, int], int]:
         command = FetchOffsets(group_id, None)

@@ -1,7 +1,8 @@
 """OffsetFetch: positions of one group or, since version 8, of several.
 
 Nothing committed, a topic that does not exist and a group nobody has heard of are no errors: the
-position is -1.  ``require_stable`` is always satisfied, since no transaction moves offsets yet.
+position is -1.  Who requires stable positions is told to ask again where an open transaction may
+still move one, for to begin at the old one would be to process twice.
 """
 
 from collections.abc import Iterator
@@ -51,7 +52,9 @@ def answer(broker: Broker, call: Call[OffsetFetchRequest]) -> None:
             ],
         ),
     )
-    ask_each(broker, [(one.group.group_id, _decide(one)) for one in questions], reply)
+    stable = call.message.require_stable
+    asked = [(one.group.group_id, _decide(one, require_stable=stable)) for one in questions]
+    ask_each(broker, asked, reply)
 
 
 def _groups(call: Call[OffsetFetchRequest]) -> list[OffsetFetchRequestGroup]:
@@ -71,7 +74,7 @@ def _question(
     return _Question(group, group.topics)
 
 
-def _decide(question: _Question) -> Decide:
+def _decide(question: _Question, *, require_stable: bool) -> Decide:
     group, topics = question
     command = FetchOffsets(
         group.group_id,
@@ -80,6 +83,7 @@ def _decide(question: _Question) -> Decide:
         else tuple((one.name, tuple(one.partition_indexes)) for one in topics if one.name),
         group.member_id,
         group.member_epoch,
+        require_stable,
     )
     return lambda groups, now, to: groups.fetch_offsets(now, command, to)
 
@@ -146,6 +150,7 @@ def _partition(one: FetchedOffset) -> OffsetFetchResponsePartition:
         committed_offset=one.offset,
         committed_leader_epoch=one.leader_epoch,
         metadata=one.metadata,
+        error_code=ErrorCode.NONE if one.error is None else one.error.code,
     )
 
 

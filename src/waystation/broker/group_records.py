@@ -42,6 +42,7 @@ from waystation.groups.records import (
     ConsumerGroupStored,
     ConsumerMemberForgotten,
     ConsumerMemberStored,
+    Fact,
     MemberCurrentForgotten,
     MemberCurrentStored,
     MemberTargetForgotten,
@@ -49,7 +50,6 @@ from waystation.groups.records import (
     OffsetCommitted,
     OffsetForgotten,
     Partitions,
-    Record,
     RegexForgotten,
     RegexResolved,
     TargetForgotten,
@@ -91,7 +91,7 @@ class UnreadableRecordError(WaystationError):
 # --- writing ------------------------------------------------------------------------------------
 
 
-def encode(record: Record) -> tuple[bytes, bytes | None]:
+def encode(record: Fact) -> tuple[bytes, bytes | None]:
     """The key and the value of ``record``."""
     if type(record) is OffsetCommitted:
         return _offset_key(record.group_id, record.topic, record.partition), _offset_value(record)
@@ -280,7 +280,7 @@ class GroupRecordReader:
     def __init__(self) -> None:
         self._names: dict[bytes, tuple[str, str]] = {}
 
-    def read_rows(self, rows: Sequence[Row]) -> list[Record]:
+    def read_rows(self, rows: Sequence[Row]) -> list[Fact]:
         """The records that ``rows`` hold.
 
         One whose key is not known here is passed over, and one that cannot be read is told to
@@ -289,7 +289,7 @@ class GroupRecordReader:
         HOT: once per record of a log that is loaded; offsets with a topic id and without a note
         are read in place (tests/broker/test_load.py has the figures).
         """
-        records: list[Record] = []
+        records: list[Fact] = []
         known, usual, unpack = self._names.get, _OFFSET_OF_ID.size, _OFFSET_OF_ID.unpack
         for at, _, key, value, _ in rows:
             if key is None:
@@ -310,7 +310,7 @@ class GroupRecordReader:
                     records.append(record)
         return records
 
-    def read(self, key: bytes, value: bytes | None) -> Record | None:
+    def read(self, key: bytes, value: bytes | None) -> Fact | None:
         """The record; none if its key is of a kind that is not known here."""
         kind = key[1] if len(key) > 1 and not key[0] else -1
         try:
@@ -366,7 +366,7 @@ def _decoded(kind: type[Any], value: bytes) -> Any:
     return kind.decode(memoryview(value)[2:], version)
 
 
-def _read_classic_group(names: list[str], value: bytes | None) -> Record:
+def _read_classic_group(names: list[str], value: bytes | None) -> Fact:
     (group_id,) = names
     if value is None:
         return ClassicGroupForgotten(group_id)
@@ -394,7 +394,7 @@ def _read_classic_group(names: list[str], value: bytes | None) -> Record:
     )
 
 
-def _read_group(names: list[str], value: bytes | None) -> Record:
+def _read_group(names: list[str], value: bytes | None) -> Fact:
     (group_id,) = names
     if value is None:
         return ConsumerGroupForgotten(group_id)
@@ -402,7 +402,7 @@ def _read_group(names: list[str], value: bytes | None) -> Record:
     return ConsumerGroupStored(group_id, found.epoch, found.metadata_hash)
 
 
-def _read_member(names: list[str], value: bytes | None) -> Record:
+def _read_member(names: list[str], value: bytes | None) -> Fact:
     group_id, member_id = names
     if value is None:
         return ConsumerMemberForgotten(group_id, member_id)
@@ -429,7 +429,7 @@ def _read_member(names: list[str], value: bytes | None) -> Record:
     )
 
 
-def _read_target(names: list[str], value: bytes | None) -> Record:
+def _read_target(names: list[str], value: bytes | None) -> Fact:
     (group_id,) = names
     if value is None:
         return TargetForgotten(group_id)
@@ -437,7 +437,7 @@ def _read_target(names: list[str], value: bytes | None) -> Record:
     return TargetStored(group_id, found.assignment_epoch, found.assignment_timestamp)
 
 
-def _read_member_target(names: list[str], value: bytes | None) -> Record:
+def _read_member_target(names: list[str], value: bytes | None) -> Fact:
     group_id, member_id = names
     if value is None:
         return MemberTargetForgotten(group_id, member_id)
@@ -445,7 +445,7 @@ def _read_member_target(names: list[str], value: bytes | None) -> Record:
     return MemberTargetStored(group_id, member_id, _partitions(found.topic_partitions))
 
 
-def _read_member_current(names: list[str], value: bytes | None) -> Record:
+def _read_member_current(names: list[str], value: bytes | None) -> Fact:
     group_id, member_id = names
     if value is None:
         return MemberCurrentForgotten(group_id, member_id)
@@ -461,7 +461,7 @@ def _read_member_current(names: list[str], value: bytes | None) -> Record:
     )
 
 
-def _read_regex(names: list[str], value: bytes | None) -> Record:
+def _read_regex(names: list[str], value: bytes | None) -> Fact:
     group_id, regex = names
     if value is None:
         return RegexForgotten(group_id, regex)
@@ -470,7 +470,7 @@ def _read_regex(names: list[str], value: bytes | None) -> Record:
     return RegexResolved(group_id, regex, topics, found.version, found.timestamp)
 
 
-_READERS: Final[dict[int, Callable[[list[str], bytes | None], Record]]] = {
+_READERS: Final[dict[int, Callable[[list[str], bytes | None], Fact]]] = {
     _CLASSIC_GROUP: _read_classic_group,
     _GROUP: _read_group,
     _MEMBER: _read_member,

@@ -29,7 +29,8 @@ from waystation.runtime.replay import SLICE, replay
 from waystation.telemetry.logs import get_logger
 
 R = TypeVar("R")
-Encode = Callable[[R], tuple[bytes, bytes | None]]
+Encode = Callable[[Any], tuple[bytes, bytes | None]]
+"""The key and the value of a record."""
 Read = Callable[[Sequence[Row]], list[Any]]
 """What those rows say to the machine; rows that say nothing to it are left out."""
 
@@ -43,7 +44,7 @@ class PartitionLog(Generic[R]):
     __slots__ = ("_clock", "_encode", "_epoch", "_partition")
 
     def __init__(
-        self, partition: Partition, epoch: LeaderEpoch, encode: Encode[R], clock: Clock
+        self, partition: Partition, epoch: LeaderEpoch, encode: Encode, clock: Clock
     ) -> None:
         self._partition = partition
         self._epoch = epoch

@@ -156,18 +156,29 @@ class ClassicGroup(Rebalances):
     # --- offsets ------------------------------------------------------------------------------
 
     def check_commit(
-        self, member_id: str, generation: int, instance_id: str | None
+        self,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        *,
+        in_transaction: bool = False,
     ) -> WaystationError | None:
-        """Why the member may not commit offsets, if it may not."""
+        """Why the member may not commit offsets, if it may not.
+
+        In a transaction it need not say which member it is, and may be ahead of its assignment:
+        that only one producer gets through is the transaction's affair.
+        """
         if self.state == EMPTY and generation < 0:
             return None  # nobody to contradict: a program without group membership, or a person
         if generation < 0 and not member_id and instance_id is None:
+            if in_transaction:
+                return None
             return UnknownMemberError(
                 f"group {self.group_id!r} has members: only they may commit offsets"
             )
         said = Heartbeat(self.group_id, generation, member_id, instance_id)
         problem = self._check_generation(said)
-        if problem is None and self.state == COMPLETING:
+        if problem is None and self.state == COMPLETING and not in_transaction:
             # It knows the generation but not yet what to read in it.
             return self._rebalancing()
         return problem

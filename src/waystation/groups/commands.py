@@ -6,9 +6,11 @@ A command's answer is the class named in its docstring, or a ``WaystationError``
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from waystation.groups.inquiries import Inquiry
 from waystation.groups.records import Partitions
 from waystation.model.errors import WaystationError
-from waystation.model.ids import NO_TOPIC_ID, TopicId
+from waystation.model.ids import NO_TOPIC_ID, ProducerEpoch, ProducerId, TopicId
+from waystation.records.control import Marker
 
 
 class TopicSeen(NamedTuple):
@@ -31,6 +33,16 @@ class TopicsSeen(Protocol):
     def of_id(self, topic_id: TopicId) -> TopicSeen | None: ...
     def names(self) -> Iterable[str]: ...
     def wait_for(self, group_id: str) -> bool: ...
+
+
+class ProducersSeen(Protocol):
+    """What the machine's log knows of transactional producers: what it would refuse to store.
+
+    A machine asks first, for a log that refuses a decision ends the machine.
+    """
+
+    def refusal(self, producer_id: ProducerId, epoch: ProducerEpoch) -> WaystationError | None: ...
+    def refusal_of_marker(self, marker: Marker) -> WaystationError | None: ...
 
 
 # --- the classic protocol ---------------------------------------------------------------------
@@ -181,6 +193,24 @@ class Commit(NamedTuple):
     offsets: tuple[OffsetToCommit, ...]
 
 
+class TransactionalCommit(NamedTuple):
+    """Keep positions if the producer's transaction is committed; answered by ``Committed``.
+
+    -1, "" and ``None`` for one who does not say which member it is.
+    """
+
+    group_id: str
+    generation: int
+    """Or the member's epoch."""
+    member_id: str
+    instance_id: str | None
+    offsets: tuple[OffsetToCommit, ...]
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    inquiry: Inquiry | None = None
+    """Begun before the transaction's coordinator was asked, if it had to be."""
+
+
 class Committed(NamedTuple):
     """In the order of the command: ``None``, or why the offset was not taken."""
 
@@ -194,16 +224,19 @@ class FetchOffsets(NamedTuple):
     topics: tuple[tuple[str, tuple[int, ...]], ...] | None
     member_id: str | None = None
     member_epoch: int = -1
+    require_stable: bool = False
+    """Whether positions that an open transaction may change are refused."""
 
 
 class FetchedOffset(NamedTuple):
-    """A position; offset -1 where there is none."""
+    """A position; offset -1 where there is none, or where it is refused."""
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int
     metadata: str
+    error: WaystationError | None = None
 
 
 class FetchedOffsets(NamedTuple):

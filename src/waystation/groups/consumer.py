@@ -207,11 +207,21 @@ class ConsumerGroup:
     # --- offsets ------------------------------------------------------------------------------
 
     def check_commit(
-        self, member_id: str, epoch: int, instance_id: str | None = None
+        self,
+        member_id: str,
+        epoch: int,
+        instance_id: str | None = None,
+        *,
+        in_transaction: bool = False,
     ) -> WaystationError | None:
-        """Why the member may not commit offsets, if it may not."""
+        """Why the member may not commit offsets, if it may not.
+
+        In a transaction it need not say which member it is.
+        """
         if epoch < 0 and self.is_empty:
             return None  # nobody to contradict: a program without group membership, or a person
+        if in_transaction and epoch < 0 and not member_id and instance_id is None:
+            return None
         return self._check_epoch(member_id, epoch, instance_id)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> WaystationError | None:

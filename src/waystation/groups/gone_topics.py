@@ -1,14 +1,16 @@
 """Offsets of topics that are gone, also if another topic has taken the name.
 
 A topic id is one life of a topic.  An offset that was committed in a former life says nothing
-about the present one, and a group that went on from it would skip records.  A topic that was
-never seen, though, may be one that this broker has yet to hear of: its offsets stay.
+about the present one, and a group that went on from it would skip records.  That goes for offsets
+whose transaction is still open too.  A topic that was never seen, though, may be one that this
+broker has yet to hear of: its offsets stay.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from waystation.groups.commands import TopicsSeen
 from waystation.groups.offsets import Offsets
+from waystation.groups.pending import Pending
 from waystation.groups.records import OffsetForgotten
 from waystation.model.ids import NO_TOPIC_ID, TopicId
 
@@ -16,10 +18,10 @@ from waystation.model.ids import NO_TOPIC_ID, TopicId
 class GoneTopics:
     """Holds the topics that offsets are of against those that there are."""
 
-    __slots__ = ("_offsets", "_seen", "_topics", "_version")
+    __slots__ = ("_offsets", "_pending", "_seen", "_topics", "_version")
 
-    def __init__(self, offsets: Offsets, topics: TopicsSeen) -> None:
-        self._offsets, self._topics = offsets, topics
+    def __init__(self, offsets: Offsets, pending: Pending, topics: TopicsSeen) -> None:
+        self._offsets, self._pending, self._topics = offsets, pending, topics
         self._seen: dict[str, None] = {}
         self._version = -1
 
@@ -38,9 +40,16 @@ class GoneTopics:
         self._version = self._topics.version
         return [
             forgotten
-            for name, ids in list(self._offsets.topics())
-            for forgotten in self._of_ids(name, self._gone(name, ids))
+            for name, ids in self._named().items()
+            for forgotten in self._of_ids(name, self._gone(name, list(ids)))
         ]
+
+    def _named(self) -> dict[str, dict[TopicId, None]]:
+        """The topics that offsets are of, and the ids they had."""
+        named = {name: dict.fromkeys(ids) for name, ids in self._offsets.topics()}
+        for record in self._pending.all():
+            named.setdefault(record.topic, {})[record.topic_id] = None
+        return named
 
     def _gone(self, name: str, ids: Sequence[TopicId]) -> list[TopicId]:
         """The former lives among ``ids``."""
@@ -56,11 +65,15 @@ class GoneTopics:
     def _of_ids(self, name: str, gone: Sequence[TopicId]) -> list[OffsetForgotten]:
         if not gone:
             return []
-        forgotten = [
-            OffsetForgotten(group_id, name, position.partition)
-            for group_id, position in self._offsets.in_topic(name)
-            if position.topic_id in gone
-        ]
+        forgotten = dict.fromkeys(self._in_topic(name, gone))
         for topic_id in gone:
             self._offsets.drop_id(name, topic_id)
-        return forgotten
+        return list(forgotten)
+
+    def _in_topic(self, name: str, gone: Sequence[TopicId]) -> Iterator[OffsetForgotten]:
+        for group_id, position in self._offsets.in_topic(name):
+            if position.topic_id in gone:
+                yield OffsetForgotten(group_id, name, position.partition)
+        for record in self._pending.all():
+            if record.topic == name and record.topic_id in gone:
+                yield OffsetForgotten(record.group_id, name, record.partition)

@@ -25,14 +25,17 @@ from waystation.groups.commands import (
     Join,
     Leave,
     Left,
+    ProducersSeen,
     Sync,
     TopicsSeen,
+    TransactionalCommit,
 )
 from waystation.groups.commits import Commits
 from waystation.groups.consumer import ConsumerGroup
 from waystation.groups.deadlines import Deadlines
 from waystation.groups.draft import Draft
 from waystation.groups.embedded import PROTOCOL_TYPE
+from waystation.groups.inquiries import Inquiry
 from waystation.groups.kinds import Group
 from waystation.groups.migration import upgrade
 from waystation.groups.rebalances import DEAD, EMPTY
@@ -42,6 +45,7 @@ from waystation.groups.records import (
     ConsumerGroupForgotten,
     ConsumerGroupStored,
     ConsumerMemberStored,
+    GroupFact,
     MemberCurrentStored,
     MemberTargetStored,
     OffsetCommitted,
@@ -60,8 +64,10 @@ from waystation.model.errors import (
     UnknownMemberError,
     WaystationError,
 )
-from waystation.model.machines import Outcome, Reply, Waiter
+from waystation.model.ids import ProducerEpoch, ProducerId
+from waystation.model.machines import InTransaction, Outcome, Reply, Waiter
 from waystation.model.offsets import Millis
+from waystation.records.control import Marker
 
 G = TypeVar("G", ClassicGroup, ConsumerGroup)
 
@@ -73,8 +79,26 @@ _ASSIGNMENTS_BYTES_MAX = 32 << 20
 _ID_CHARACTERS_MAX = 4_096
 
 
+class _AnyProducer:
+    """A log that lets every producer write, as one without transactions does."""
+
+    __slots__ = ()
+
+    def refusal(self, producer_id: ProducerId, epoch: ProducerEpoch) -> None:
+        """Nobody is refused."""
+
+    def refusal_of_marker(self, marker: Marker) -> None:
+        """Nobody is refused."""
+
+
+_ANY_PRODUCER = _AnyProducer()
+
+
 class Groups:
-    """One coordinator; ``topics`` is the cluster as it is now, ``new_id`` makes unique texts."""
+    """One coordinator; ``topics`` is the cluster as it is now, ``new_id`` makes unique texts.
+
+    ``producers`` is what the log knows of those whose transactions have offsets in it.
+    """
 
     __slots__ = (
         "_commits",
@@ -82,6 +106,7 @@ class Groups:
         "_groups",
         "_keep",
         "_new_id",
+        "_pending",
         "_settings",
         "_topics",
         "_touched",
@@ -92,22 +117,25 @@ class Groups:
         settings: Callable[[], GroupSettings],
         topics: TopicsSeen,
         new_id: Callable[[], str],
+        producers: ProducersSeen = _ANY_PRODUCER,
     ) -> None:
         self._settings, self._topics, self._new_id = settings, topics, new_id
         self._groups: dict[str, Group] = {}
         self._touched: dict[str, None] = {}  # groups whose next deadline may be another one
         self._deadlines = Deadlines()
-        self._commits = Commits(self._groups, settings, topics)
-        self._keep = self._commits.keep
+        self._commits = Commits(self._groups, settings, topics, producers)
+        self._keep, self._pending = self._commits.keep, self._commits.pending.groups
 
     # --- replay -------------------------------------------------------------------------------
 
     def apply(self, record: Record) -> None:
         """Remember.  HOT: for offsets, see ``Offsets.keep``."""
-        if type(record) is OffsetCommitted:
+        if isinstance(record, OffsetCommitted):
             self._keep(record)
-        elif isinstance(record, OffsetForgotten):
-            self._commits.forget(*record)
+            if self._pending:
+                self._commits.pending.overtake(*record[:3])
+        elif isinstance(record, OffsetForgotten | InTransaction | Marker):
+            self._commits.apply(record)
         else:
             self._apply_to_group(record)
             self._touched[record.group_id] = None
@@ -121,7 +149,7 @@ class Groups:
         self._commits.loaded(now)
         return draft.outcome()
 
-    def _apply_to_group(self, record: Record) -> None:
+    def _apply_to_group(self, record: GroupFact) -> None:
         group_id = record.group_id
         match record:
             case ClassicGroupStored():
@@ -263,6 +291,21 @@ class Groups:
         """Answered by ``Committed``."""
         self._touched[command.group_id] = None
         return self._commits.commit(now, command, to)
+
+    def inquire(self, producer_id: ProducerId) -> Inquiry:
+        """Begun by who asks whether there is a transaction, for a commit in it to show."""
+        return self._commits.inquiries.begin(producer_id)
+
+    def commit_in_transaction(
+        self, now: Millis, command: TransactionalCommit, to: Waiter
+    ) -> Outcome[Record]:
+        """Answered by ``Committed``: the offsets count if the transaction is committed."""
+        self._touched[command.group_id] = None
+        return self._commits.commit_in_transaction(now, command, to)
+
+    def end_transaction(self, now: Millis, marker: Marker, to: Waiter) -> Outcome[Record]:
+        """Let the offsets of a transaction count, or not; answered by ``None``."""
+        return self._commits.end_transaction(marker, to)
 
     def fetch_offsets(self, now: Millis, command: FetchOffsets, to: Waiter) -> Outcome[Record]:
         """Answered by ``FetchedOffsets``."""

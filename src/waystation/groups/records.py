@@ -7,6 +7,8 @@ How they are written as Kafka writes them is in ``broker/group_records.py``.
 from typing import NamedTuple
 
 from waystation.model.ids import NO_TOPIC_ID, TopicId
+from waystation.model.machines import InTransaction
+from waystation.records.control import Marker
 
 Partitions = tuple[tuple[TopicId, tuple[int, ...]], ...]
 """Partitions by topic, topics in the order of their ids, partitions rising: one form per set."""
@@ -181,10 +183,11 @@ class RegexForgotten(NamedTuple):
     regex: str
 
 
-Record = (
-    OffsetCommitted
-    | OffsetForgotten
-    | ClassicGroupStored
+PendingOffset = InTransaction[OffsetCommitted]
+"""An offset that counts if the transaction it is part of is committed."""
+
+GroupFact = (
+    ClassicGroupStored
     | ClassicGroupForgotten
     | ConsumerGroupStored
     | ConsumerGroupForgotten
@@ -199,3 +202,9 @@ Record = (
     | RegexResolved
     | RegexForgotten
 )
+"""What is remembered of a group itself."""
+
+Fact = OffsetCommitted | OffsetForgotten | GroupFact
+"""What counts as soon as it is remembered; each has a key of its own."""
+
+Record = Fact | PendingOffset | Marker

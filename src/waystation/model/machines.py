@@ -8,6 +8,8 @@ log, applies them, and hands out ``replies`` once everything decided so far is c
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from waystation.model.ids import ProducerEpoch, ProducerId
+
 R = TypeVar("R")
 
 Waiter = Callable[[object], None]
@@ -22,8 +24,23 @@ class Reply(NamedTuple):
     answer: object
 
 
+class InTransaction(NamedTuple, Generic[R]):
+    """A record that counts once its producer's transaction is committed, and not before.
+
+    It is remembered at once all the same: a replay brings it back, as undecided as it was.
+    """
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    record: R
+
+
 class Outcome(NamedTuple, Generic[R]):
-    """What follows from one event."""
+    """What follows from one event.
+
+    Its records are stored together, so all of them are plain, or all are of one producer's
+    transaction, or there is one marker.
+    """
 
     records: Sequence[R] = ()
     replies: Sequence[Reply] = ()
