@@ -30,8 +30,9 @@ format: $(STAMPS)/dev ## rewrite the sources in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMPS)/dev ## the same loads against Waystation and Apache Kafka, side by side
+bench: $(STAMPS)/dev $(STAMPS)/tools ## the same loads against Waystation and its peers, side by side
 	$(BIN)/python -m benchmarks $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.spark)
 
 soak: $(STAMPS)/dev $(STAMPS)/tools ## the tests with full counts and durations; reports in docs/reports
 	$(BIN)/python tools/soak.py $(ARGS)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from tools.test_tools import java_home
 
 from benchmarks.peers.places import ROOT
 from benchmarks.spark.ceiling import CeilingSource
@@ -20,6 +21,8 @@ CEILING, OURS, CONNECTOR = "ceiling", "waystation", "kafka connector"
 @contextmanager
 def session(jars: list[Path], scratch: Path) -> Iterator[SparkSession]:
     """Two cores, as on a small laptop; ``jars`` are those of Spark's Kafka connector."""
+    if (java := java_home()) is not None:
+        os.environ["JAVA_HOME"] = str(java)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     builder = (
