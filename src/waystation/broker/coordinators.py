@@ -146,12 +146,13 @@ class GroupCoordinators(Posts[Record]):
         count = await load(partition, epoch, end, read, machine.apply, self._clock)
         log = GroupLog(partition, epoch, encode, self._clock)
         log.commits = self._commits
-        return Loaded(machine, log, count)
+        return Loaded(machine, log, count, _begin)
 
-    def _begin(self, host: Host[Record]) -> None:
-        host.start()
-        # Topics may have come or gone while nobody looked after the groups that read them.
-        host.submit(host.machine.topics_changed)
+
+def _begin(host: Host[Record]) -> None:
+    host.start()
+    # Topics may have come or gone while nobody looked after the groups that read them.
+    host.submit(host.machine.topics_changed)
 
 
 def _seen(topic: TopicImage | None) -> TopicSeen | None:

@@ -16,6 +16,7 @@ said in ``coordinators.py`` and ``transactions.py``.
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -59,11 +60,12 @@ _events = get_logger("coordinator")
 
 
 class InternalTopic(NamedTuple):
-    """How an internal topic is made."""
+    """How an internal topic is made; as many replicas as there are brokers, if that is fewer."""
 
     partitions: int
     replication_factor: int
     segment_bytes: int
+    min_insync: int = 1
 
 
 class Loaded(NamedTuple, Generic[R]):
@@ -72,6 +74,8 @@ class Loaded(NamedTuple, Generic[R]):
     machine: Machine[R]
     log: MachineLog[R]
     records: int
+    begin: Callable[[Host[R]], None] = Host.start
+    """What to do with its host before anybody is served."""
 
 
 class Post(Generic[R]):
@@ -138,10 +142,6 @@ class Posts(ABC, Generic[R]):
     @abstractmethod
     async def _replayed(self, partition: Partition, epoch: LeaderEpoch, end: Offset) -> Loaded[R]:
         """Load everything that the partition holds before ``end``."""
-
-    def _begin(self, host: Host[R]) -> None:
-        """Let a machine begin that has replayed its log."""
-        host.start()
 
     # --- who looks for a coordinator ------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class Posts(ABC, Generic[R]):
             timers=self._timers,
             failed=lambda error: self._failed(post, error),
         )
-        self._begin(host)
+        loaded.begin(host)
         if not host.ended:
             post.host, post.loaded_s = host, self._clock.monotonic()
 
@@ -338,6 +338,7 @@ class Posts(ABC, Generic[R]):
     def _spec(self) -> TopicSpec:
         """Whatever the broker's defaults for topics are, these are the cluster's own."""
         wanted = self._wanted()
+        factor = min(wanted.replication_factor, len(self._image.brokers))
         options = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -346,7 +347,8 @@ class Posts(ABC, Generic[R]):
             "message.timestamp.type": "CreateTime",
             "segment.bytes": str(wanted.segment_bytes),
         }
-        factor = min(wanted.replication_factor, len(self._image.brokers))
+        if wanted.min_insync > 1:
+            options["min.insync.replicas"] = str(min(wanted.min_insync, factor))
         return TopicSpec(self._topic_name, wanted.partitions, factor, options=options)
 
     def _nobody_leads(self, number: int) -> CoordinatorNotAvailableError:
