@@ -34,7 +34,16 @@ def test_help_imports_no_command() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [*COMMANDS, "topic create", "topic truncate", "group describe", "group reset"]
+    "command",
+    [
+        *COMMANDS,
+        "topic create",
+        "topic truncate",
+        "group describe",
+        "group reset",
+        "txn abort",
+        "txn find-hanging",
+    ],
 )
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     ended = waystation(*command.split(), "--help")

@@ -34,6 +34,7 @@ COMMANDS = {
     "produce": "Send messages from standard input, a file or the command line.",
     "consume": "Print messages.",
     "group": "List, describe, reset and delete consumer groups.",
+    "txn": "List, describe and end transactions.",
     "pipeline": "Run Spark jobs over topics: tables, metrics, reports.",
     "verify": "Check by experiment that a cluster loses and repeats nothing.",
     "doctor": "Check this machine and say the remedy for what is wrong.",
