@@ -13,7 +13,7 @@ from waystation.model.errors import (
 )
 from waystation.model.offsets import Millis
 from waystation.model.topics import TopicSettings
-from waystation.partition.intake import Intake, NoTransactionError, RejectedRecordsError
+from waystation.partition.intake import Intake, RejectedRecordsError
 from waystation.records.codec import COMPILED
 from waystation.records.compression import Codec
 from waystation.records.header import check
@@ -43,13 +43,26 @@ def test_a_good_batch_is_let_in_as_it_is() -> None:
         (BATCH[:-1], CorruptBatchError),
         (damaged(BATCH), CorruptBatchError),
         (forged(BATCH, base_offset=1), InvalidRecordError),
-        (batch_of(b"x", producer=(1, 0, 0), transactional=True), NoTransactionError),
+        (batch_of(b"x", producer=(1, 0, -1), transactional=True), InvalidRecordError),
     ],
-    ids=["nothing", "no header", "no end", "damaged", "offsets of its own", "transactional"],
+    ids=["nothing", "no header", "no end", "damaged", "offsets of its own", "no sequence"],
 )
 def test_a_bad_batch_is_not(batch: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         admit(batch)
+
+
+def test_coordinators_write_in_transactions_without_a_sequence() -> None:
+    batch = batch_of(b"x", producer=(1, 0, -1), transactional=True, timestamp=NOW)
+    intake = Intake(TopicSettings(), sequenced=False)
+
+    assert intake.admit(memoryview(bytearray(batch)), NOW)[1].is_transactional
+    for wrong in (
+        batch_of(b"x", producer=(1, 0, -1)),
+        batch_of(b"x", producer=(1, -1, -1), transactional=True),
+    ):
+        with pytest.raises(InvalidRecordError):
+            intake.admit(memoryview(bytearray(wrong)), NOW)
 
 
 @pytest.mark.parametrize("codec", Codec)

@@ -14,6 +14,7 @@ from waystation.model.ids import (
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.records.batch import BatchBuilder, records_of
+from waystation.records.control import Marker, marker_batch
 from waystation.records.header import batches, peek
 from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import Disk
@@ -37,6 +38,7 @@ def batch_of(
     producer: int = -1,
     sequence: int = -1,
     producer_epoch: int | None = None,
+    transactional: bool = False,
 ) -> bytearray:
     """One batch; an idempotent one if it names a producer."""
     epoch = producer_epoch if producer_epoch is not None else (0 if producer >= 0 else -1)
@@ -44,6 +46,7 @@ def batch_of(
         producer_id=ProducerId(producer),
         producer_epoch=ProducerEpoch(epoch),
         base_sequence=sequence,
+        is_transactional=transactional,
     )
     for number, value in enumerate(values):
         builder.append(None, value, timestamp=timestamp + number)
@@ -52,6 +55,20 @@ def batch_of(
 
 def append(log: Log, batch: bytearray, *, epoch: int = 0, now: Millis = NOW) -> Appended:
     return log.append(memoryview(batch), peek(batch), LeaderEpoch(epoch), now)
+
+
+def end(
+    log: Log,
+    producer: int,
+    *,
+    commit: bool,
+    producer_epoch: int = 0,
+    coordinator_epoch: int = 0,
+    now: Millis = NOW,
+) -> Appended:
+    """Write the marker that ends a producer's transaction."""
+    marker = Marker(ProducerId(producer), ProducerEpoch(producer_epoch), coordinator_epoch, commit)
+    return log.append_marker(memoryview(marker_batch(marker, now)), marker, LeaderEpoch(0), now)
 
 
 def append_values(log: Log, *values: bytes) -> None:

@@ -107,7 +107,7 @@ def drops_files_before_the_start_is_written(patch: Patch) -> None:
 
 
 def forgets_the_producers_of_dropped_segments(patch: Patch) -> None:
-    patch.setattr(Recovery, "_retired_headers", lambda *_: ())
+    patch.setattr(Recovery, "_retired_past", lambda *_: ())
 
 
 def replays_no_producers(patch: Patch) -> None:

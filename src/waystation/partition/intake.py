@@ -12,12 +12,12 @@ compiled codec it would take a hundred times that, and is left out: such a node 
 producers to write what they say.  Only where keys are needed, because the topic is compacted, it
 looks all the same.
 
-Sequences of idempotent producers are checked by the log, which knows their past.
+Sequences of idempotent producers, and their transactions, are checked by the log, which knows
+their past.
 """
 
 from waystation.model.errors import (
     CorruptBatchError,
-    ErrorCode,
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
@@ -63,12 +63,6 @@ class KeylessRecordsError(RejectedRecordsError, InvalidRecordError):
     """Records of a compacted topic have no key, so that nobody could say which to keep."""
 
 
-class NoTransactionError(WaystationError):
-    """A batch of a transaction that nobody began."""
-
-    code = ErrorCode.INVALID_TXN_STATE
-
-
 class Intake:
     """The checks of one topic's settings."""
 
@@ -78,10 +72,13 @@ class Intake:
         "_codec",
         "_max_bytes",
         "_needs_keys",
+        "_sequenced",
         "stamps_time",
     )
 
-    def __init__(self, settings: TopicSettings) -> None:
+    def __init__(self, settings: TopicSettings, *, sequenced: bool = True) -> None:
+        """Not ``sequenced`` are topics that only coordinators write to."""
+        self._sequenced = sequenced
         self._max_bytes = settings.max_message_bytes
         self._before_max_ms = settings.message_timestamp_before_max_ms
         self._after_max_ms = settings.message_timestamp_after_max_ms
@@ -99,11 +96,9 @@ class Intake:
             raise MessageTooLargeError(nbytes, self._max_bytes)
         if nbytes < HEADER_BYTES:
             raise InvalidRecordError(f"{nbytes} bytes are no record batch")
-        header = check_produced(batch)
+        header = check_produced(batch, sequenced=self._sequenced)
         if header.base_offset:
             raise InvalidRecordError(f"a produced batch begins at 0, not at {header.base_offset}")
-        if header.is_transactional:
-            raise NoTransactionError(f"producer {header.producer_id} has no transaction here")
         if COMPILED or self._needs_keys:
             keyless = _check_contents(batch, header)
             if keyless and self._needs_keys:

@@ -6,7 +6,8 @@ who wait for either.  Four promises:
 1. a batch is appended only while this node leads, under its epoch, after every check passed;
 2. ``acks=all`` is told "committed" only when the high watermark has passed the batch, which
    with ``durability=disk`` means that it is synced;
-3. a consumer is never shown a byte at or past the high watermark;
+3. a consumer is never shown a byte at or past the high watermark, nor one that wants only
+   committed records one at or past the last stable offset;
 4. after a failed write or sync everyone who waits is told, and nothing more is served from
    a log that cannot be trusted.
 
@@ -16,6 +17,7 @@ All methods run on the loop's thread; only the flusher's syncs run elsewhere.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.model.errors import (
     FencedLeaderEpochError,
     NotEnoughReplicasError,
@@ -25,17 +27,27 @@ from waystation.model.errors import (
     UnknownLeaderEpochError,
     WaystationError,
 )
-from waystation.model.ids import NO_LEADER_EPOCH, LeaderEpoch, NodeId, TopicId, TopicPartition
+from waystation.model.ids import (
+    NO_LEADER_EPOCH,
+    LeaderEpoch,
+    NodeId,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+)
 from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.partition.intake import Intake
 from waystation.partition.meters import TopicMeter
 from waystation.partition.waiting import CommitWaiters, OnCommit, ReadWaiters
+from waystation.records.control import Marker, marker_batch
 from waystation.replication.epochs import EpochEnd
 from waystation.replication.leader import DISK, LeaderState
 from waystation.storage.flusher import Flusher
 from waystation.storage.journal import Journal
 from waystation.storage.log import Appended, Log, LogSlice
+from waystation.storage.producer_state import OpenTransaction
 
 ACKS_ALL = -1
 _EVERYTHING = Offset(1 << 63)
@@ -69,6 +81,7 @@ class Partition:
         "name",
         "read_waiters",
         "settings",
+        "stable",
         "topic_id",
         "unflushed_records",
     )
@@ -90,7 +103,7 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.settings = settings
-        self.intake = Intake(settings)
+        self.intake = Intake(settings, sequenced=name.topic not in INTERNAL_TOPICS)
         self.meter = meter
         self.leadership = Leadership(None, NO_LEADER_EPOCH, ())
         self.commit_waiters = CommitWaiters()
@@ -98,6 +111,8 @@ class Partition:
         self.unflushed_records = 0
         # The high watermark while leading, -1 otherwise: one look tells a reader of news.
         self.mark = NO_OFFSET
+        # The last stable offset, likewise; the same where no transaction is open.
+        self.stable = NO_OFFSET
         self._node = node
         self._flusher = flusher
         self._journal = journal
@@ -121,6 +136,14 @@ class Partition:
     def high_watermark(self) -> Offset:
         """The end of what is committed; the log's start while nobody leads here."""
         return self.log.log_start if self._state is None else self._state.high_watermark
+
+    @property
+    def last_stable(self) -> Offset:
+        """The end of what is committed and in no transaction that is open; or the log's start.
+
+        A marker ends a transaction for readers once it is committed itself.
+        """
+        return max(self.stable, self.log.log_start)
 
     def follow_store(self, leadership: Leadership) -> None:
         """Become what the coordination store says: leader of a new epoch, or not leader."""
@@ -146,14 +169,14 @@ class Partition:
             mark=self.safe_end if alone else self.log.log_start,
             log_end=log_end,
         )
-        self.mark = self._state.high_watermark
+        self._set_marks(self._state.high_watermark)
         self._moved()
         if self.safe_end < log_end:
             self.not_journaled()
 
     def _resign(self) -> None:
         self._state = None
-        self.mark = NO_OFFSET
+        self.mark = self.stable = NO_OFFSET
         self.commit_waiters.fail(self._not_leader())
         self.read_waiters.changed()
 
@@ -180,8 +203,12 @@ class Partition:
 
     # --- writing ------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, acks: int, now: Millis) -> Appended:
+    def append(
+        self, batch: memoryview, acks: int, now: Millis, *, may_begin: bool = True
+    ) -> Appended:
         """Check one produced batch and append it.
+
+        Without ``may_begin`` a batch of a transaction that is not open here is refused.
 
         HOT: once per batch.  The batch is stamped in place, so ``batch`` must be writable and
         is not needed afterwards.
@@ -192,18 +219,43 @@ class Partition:
         if acks == ACKS_ALL and not state.enough_replicas():
             raise NotEnoughReplicasError(self.name, state.in_sync.size, state.min_insync)
         batch, header = self.intake.admit(batch, now)
-        appended = self.log.append(batch, header, state.epoch, now)
+        appended = self.log.append(batch, header, state.epoch, now, may_begin=may_begin)
         if not appended.duplicate:
             self.unflushed_records += header.records_count
             self.meter.produced_records.value += header.records_count
             self.meter.produced_bytes.value += header.size_bytes
-            if state.durability == DISK:
-                self._secure(batch, appended.base_offset)
-            else:
-                self._moved()
-                if self.unflushed_records >= self.settings.flush_messages:
-                    self._flush()
+            self._appended(state, batch, appended.base_offset)
         return appended
+
+    def append_marker(self, marker: Marker, now: Millis) -> Appended:
+        """End a producer's transaction here: readers see that once the marker is committed.
+
+        It is written even where replicas are missing: what it ends has been decided elsewhere.
+        """
+        state = self._state
+        if state is None:
+            raise self._not_leader()
+        batch = memoryview(marker_batch(marker, now))
+        appended = self.log.append_marker(batch, marker, state.epoch, now)
+        self.unflushed_records += 1
+        self._appended(state, batch, appended.base_offset)
+        return appended
+
+    def _appended(self, state: LeaderState, batch: memoryview, base: Offset) -> None:
+        if state.durability == DISK:
+            self._secure(batch, base)
+        else:
+            self._moved()
+            if self.unflushed_records >= self.settings.flush_messages:
+                self._flush()
+
+    def in_transaction(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
+        """Whether exactly this producer in this epoch has a transaction open here."""
+        return self.log.producers.in_transaction(producer_id, epoch)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions with records here that no marker has ended."""
+        return self.log.producers.open_transactions()
 
     def when_committed(self, end: Offset, told: OnCommit) -> bool:
         """True if everything before ``end`` is committed; otherwise ``told`` is called later."""
@@ -298,24 +350,37 @@ class Partition:
             self._marked()
 
     def _marked(self) -> None:
-        self.mark = self.high_watermark
+        self._set_marks(self.high_watermark)
         self.commit_waiters.release(self.mark)
         self.read_waiters.changed()
 
+    def _set_marks(self, mark: Offset) -> None:
+        """HOT: once per commit.
+
+        The last stable offset moves only with the high watermark: a transaction begins at or
+        past that, and ends when that has passed its marker.
+        """
+        self.mark = mark
+        self.stable = self.log.last_stable(mark) if self.log.producers.unstable else mark
+
     def fail(self, error: WaystationError) -> None:
         """The log's directory is gone: answer everyone who waits."""
-        self.mark = NO_OFFSET
+        self.mark = self.stable = NO_OFFSET
         self.commit_waiters.fail(error)
         self.read_waiters.changed()
 
     # --- reading ------------------------------------------------------------------------
 
-    def read(self, offset: Offset, max_bytes: int, *, at_least_one: bool) -> LogSlice:
+    def read(
+        self, offset: Offset, max_bytes: int, *, at_least_one: bool, stable_only: bool = False
+    ) -> LogSlice:
         """Whole committed batches from ``offset`` on; an offset past the mark reads nothing.
+
+        With ``stable_only`` none that belongs to an open transaction, or lies behind one.
 
         HOT: once per partition of a fetch.
         """
-        log, mark = self.log, self.high_watermark
+        log, mark = self.log, self.last_stable if stable_only else self.high_watermark
         if offset < log.log_start or offset > log.log_end:
             raise OffsetOutOfRangeError(offset, log.log_start, log.log_end)
         return log.read(offset, max_bytes, mark, at_least_one)
@@ -340,7 +405,7 @@ class Partition:
         if settings == self.settings:
             return
         self.settings = settings
-        self.intake = Intake(settings)
+        self.intake = Intake(settings, sequenced=self.name.topic not in INTERNAL_TOPICS)
         self.log.reconfigure(settings)
         if self._state is not None:
             if self._state.reconfigure(settings.min_insync_replicas, settings.durability):
@@ -356,5 +421,7 @@ class Partition:
         if target < 0 or target > self.high_watermark:
             raise OffsetOutOfRangeError(target, self.log.log_start, self.high_watermark)
         self.log.advance_log_start(target)
+        if self.mark != NO_OFFSET:
+            self._set_marks(self.mark)
         self.read_waiters.changed()
         return self.log.log_start

@@ -190,12 +190,13 @@ def check(buffer: Buffer, at: int = 0) -> BatchHeader:
     return header
 
 
-def check_produced(buffer: Buffer) -> BatchHeader:
+def check_produced(buffer: Buffer, *, sequenced: bool = True) -> BatchHeader:
     """Prove that ``buffer`` is one batch that a client may append to a log.
 
     Beyond ``check``: one batch and nothing after it, at least one record, offsets without
     gaps, no marker, a known codec, the client's own timestamps, and idempotence fields that
-    go together.  Old message formats are refused as Kafka 4 does.
+    go together.  Old message formats are refused as Kafka 4 does.  Unless it must be
+    ``sequenced``, a batch of a transaction may have no sequence: coordinators write such.
 
     HOT: once per batch produced (benchmarks/records/header.py).
     """
@@ -218,7 +219,11 @@ def check_produced(buffer: Buffer) -> BatchHeader:
         )
     if header.attributes not in _PLAIN_ATTRIBUTES:
         _check_attributes(header)
-    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+    if (
+        header.producer_id >= 0
+        and (header.producer_epoch < 0 or header.base_sequence < 0)
+        and (sequenced or header.producer_epoch < 0 or not header.is_transactional)
+    ):
         raise _not_idempotent(header)
     return header
 

@@ -5,7 +5,7 @@ and recovery makes them anew.  A look-up in memory bisects there; one on disk re
 entries and then one page.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from operator import le
@@ -101,22 +101,33 @@ class IndexFile:
         from the first one on.
         """
         count, before = 0, floor
-        for entry in self._all():
+        for entry in self:
             if entry[field] >= limit or any(map(le, entry, before)):
                 break
             count, before = count + 1, entry
-        self._truncate(count)
+        self.keep(count)
 
-    def _all(self) -> Iterator[tuple[int, ...]]:
+    def since(self, field: int, least: int) -> Iterator[tuple[int, ...]]:
+        """The entries from the first on whose ``field`` is at least ``least``."""
+        numbers = range(len(self))
+        return self._from(bisect_left(numbers, least, key=lambda number: self[number][field]))
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return self._from(0)
+
+    def _from(self, number: int) -> Iterator[tuple[int, ...]]:
         width = self._entry.size
-        for first in range(0, self._stored, _PAGE_ENTRIES):
+        for first in range(number, self._stored, _PAGE_ENTRIES):
             count = min(_PAGE_ENTRIES, self._stored - first)
             yield from self._entry.iter_unpack(
                 self._handle.file().pread(count * width, first * width)
             )
-        yield from self._entry.iter_unpack(self._tail)
+        skipped = max(number - self._stored, 0)
+        # A copy: whoever iterates may take its time.
+        yield from self._entry.iter_unpack(bytes(self._tail[skipped * width :]))
 
-    def _truncate(self, count: int) -> None:
+    def keep(self, count: int) -> None:
+        """Forget all but the first ``count`` entries."""
         if count < self._stored:
             self._tail = bytearray()
             self._handle.file().truncate(count * self._entry.size)

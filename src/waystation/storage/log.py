@@ -22,7 +22,8 @@ from waystation.model.errors import OffsetOutOfRangeError, StorageError
 from waystation.model.ids import LeaderEpoch, TopicId, TopicPartition
 from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.model.topics import TopicSettings
-from waystation.records.header import BatchHeader, batches, stamp
+from waystation.records.control import Marker, read_marker
+from waystation.records.header import BatchHeader, batches, peek, stamp
 from waystation.replication.epochs import EpochEnd, LeaderEpochs
 from waystation.storage import names
 from waystation.storage.checkpoints import encode_epochs
@@ -40,6 +41,8 @@ from waystation.storage.tickets import (
     FlushTicket,
     Snapshot,
 )
+from waystation.storage.txn_index import AbortedTxn
+from waystation.storage.unstable import EndedTransaction
 from waystation.telemetry.logs import get_logger
 
 __all__ = ["Appended", "FlushTicket", "Home", "Log", "LogSlice", "Opened"]
@@ -144,6 +147,7 @@ class Log:
 
     __slots__ = (
         "__weakref__",
+        "_aborting",
         "_bases",
         "_cuts",
         "_ends",
@@ -215,6 +219,7 @@ class Log:
         self.checkpointed_bytes = 0
         self._bases = [one.base_offset for one in opened.segments]
         self._reader = Reader(self.segments, self._bases)
+        self._aborting: list[Segment] | None = None
         self._ends: deque[tuple[Offset, Segment, int]] = deque(maxlen=_ENDS_MAX)
         self._unsynced: list[Segment] = []
         self._snapshots_due: list[Snapshot] = []
@@ -254,19 +259,28 @@ class Log:
     # --- writing ------------------------------------------------------------------------
 
     def append(
-        self, batch: memoryview, header: BatchHeader, leader_epoch: LeaderEpoch, now: Millis
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        leader_epoch: LeaderEpoch,
+        now: Millis,
+        *,
+        may_begin: bool = True,
     ) -> Appended:
         """The leader's append: give the batch its offsets and write it.
 
         A batch that its producer repeats is not written again; the answer says where it is.
+        Without ``may_begin`` it may go on with a transaction, but not open one.
 
         HOT: once per batch (benchmarks/storage/append.py).  ``batch`` is stamped in place.
         """
         if self.directory.offline is not None:
             self.check_online()
-        idempotent = header.producer_id >= 0 and header.base_sequence >= 0
-        if idempotent and (known := self.producers.check(header)) is not None:
-            return Appended(known.base_offset, known.last_offset, known.timestamp, True)
+        idempotent = header.producer_id >= 0
+        if idempotent:
+            known = self.producers.check(header, may_begin=may_begin)
+            if known is not None:
+                return Appended(known.base_offset, known.last_offset, known.timestamp, True)
         base = self.log_end
         last = Offset(base + header.last_offset_delta)
         stamp(batch, 0, base, leader_epoch)
@@ -276,6 +290,33 @@ class Log:
         if idempotent:
             self.producers.note(header, base, now)
         return Appended(base, last, now)
+
+    def append_marker(
+        self, batch: memoryview, marker: Marker, leader_epoch: LeaderEpoch, now: Millis
+    ) -> Appended:
+        """Let ``batch``, which ``marker_batch`` made, end the producer's transaction here.
+
+        One that ends nothing is written too: from then on its epochs fence older ones.
+        """
+        self.check_online()
+        self.producers.check_marker(marker)
+        base = self.log_end
+        stamp(batch, 0, base, leader_epoch)
+        header = peek(batch)
+        self._write(batch, header, base, now)
+        if self.epochs.assign(leader_epoch, base):
+            self._epochs_changed = True
+        self._note_end(self.producers.end(marker, base, header.max_timestamp, now), marker)
+        return Appended(base, base, now)
+
+    def _note_end(self, ended: EndedTransaction | None, marker: Marker | None) -> None:
+        """The marker, which was written last, may have aborted a transaction."""
+        if ended is None or marker is None or marker.committed:
+            return
+        if self.active.txn_index is None:
+            # A checkpoint must not vouch for a file whose name a crash may take.
+            self._new_names, self._aborting = True, None
+        self.active.note_aborted(ended)
 
     def append_as_replica(self, data: memoryview, now: Millis) -> None:
         """A follower's append: batches that have their offsets already."""
@@ -288,8 +329,8 @@ class Log:
             self._write(data[at : at + header.size_bytes], dated, header.last_offset, now)
             if self.epochs.assign(header.partition_leader_epoch, base):
                 self._epochs_changed = True
-            if header.producer_id >= 0 and header.base_sequence >= 0:
-                self.producers.note(header, base, now)
+            marker = read_marker(data, at) if header.is_control else None
+            self._note_end(self.producers.replay(header, marker, now), marker)
 
     def _write(self, batch: memoryview, header: BatchHeader, last: Offset, now: Millis) -> None:
         if self.directory.reserve.spent:
@@ -531,6 +572,36 @@ class Log:
         except OSError as error:
             raise self.failed(error, "read") from error
 
+    def last_stable(self, high_watermark: Offset) -> Offset:
+        """The end of what is committed, and in no transaction whose outcome is not.
+
+        HOT: once per move of the high watermark.
+        """
+        unstable = self.producers.unstable
+        first = unstable.first(high_watermark) if unstable else None
+        return high_watermark if first is None else min(high_watermark, max(first, self.log_start))
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
+        """The aborted transactions that reach into ``[start, end)``, by their markers.
+
+        HOT: once per partition of a fetch of committed records that has something to read.
+        """
+        if self._aborting is None:
+            self._aborting = [one for one in self.segments if one.txn_index is not None]
+        found: list[AbortedTxn] = []
+        for segment in self._aborting:
+            if segment.next_offset <= start or segment.txn_index is None:
+                continue
+            try:
+                for one in segment.txn_index.since(start):
+                    if one.first_offset < end:
+                        found.append(one)
+                    if one.last_stable >= end:
+                        return found
+            except OSError as error:
+                raise self.failed(error, "read") from error
+        return found
+
     def epoch_end(self, epoch: LeaderEpoch) -> EpochEnd:
         """Where an epoch ends in this log."""
         return self.epochs.end_of(epoch, self.log_end)
@@ -558,6 +629,7 @@ class Log:
             del self._bases[:count]
             self._reader.forget()
             self._ends.clear()
+            self._aborting = None
 
     @property
     def cuts(self) -> int:
@@ -574,6 +646,7 @@ class Log:
         self.segments[:] = segments
         self._bases[:] = [one.base_offset for one in segments]
         self.active = segments[-1]
+        self._aborting = None
         self._reader.forget()
         self._ends.clear()
         self._unsynced, self._snapshots_due = [], []
@@ -593,6 +666,7 @@ class Log:
         self.segments[at : at + len(old)] = [fresh]
         self._bases[at : at + len(old)] = [fresh.base_offset]
         self.size_bytes += fresh.size_bytes - sum(one.size_bytes for one in old)
+        self._aborting = None
         self._reader.forget_segments(old)
         self._ends = deque((one for one in self._ends if one[1] not in old), maxlen=_ENDS_MAX)
         return True

@@ -6,6 +6,8 @@ from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
 
 LOG, OFFSET_INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
+TXN_INDEX = ".txnindex"
+INDEXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
 CLEANED, SWAP = ".cleaned", ".swap"

@@ -4,7 +4,8 @@
    there is reported, and left for a reader's own checksum to refuse.
 2. From the recovery point on every batch is verified.  The log is cut before the first that is
    not whole, and what is cut is kept beside it, in a ``.cut`` file.
-3. Indexes, leader epochs and producers are made anew from the recovery point on.
+3. Indexes, leader epochs, producers and their transactions are made anew from the recovery point
+   on.  Which transactions were aborted before it is believed; nonsense about it is made anew.
 4. When a log is open, all of it is on disk, and nothing of what was cut can come back.
 5. Files that are none of ours are left alone, and named in an event.
 6. Where compaction was interrupted, what it had decided is carried out; see ``swapping.py``.
@@ -14,15 +15,17 @@ snapshot, which is written only after everything before it was synced.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from waystation.model.errors import CorruptBatchError
 from waystation.model.ids import TopicId, TopicPartition
-from waystation.model.offsets import NO_OFFSET, NO_TIMESTAMP, Offset
+from waystation.model.offsets import NO_OFFSET, Offset
 from waystation.model.topics import TopicSettings
+from waystation.records.control import Marker
 from waystation.records.header import HEADER_BYTES, BatchHeader, peek
 from waystation.replication.epochs import LeaderEpochs
 from waystation.storage import names
@@ -33,7 +36,9 @@ from waystation.storage.producer_state import ProducerStates
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import decode_snapshot
 from waystation.storage.swapping import finish_swaps
-from waystation.storage.walk import BrokenBatchError, verify, walk
+from waystation.storage.txn_index import ENTRY as TXN_ENTRY
+from waystation.storage.unstable import EndedTransaction
+from waystation.storage.walk import BrokenBatchError, marker_at, verify, walk
 from waystation.telemetry.logs import get_logger
 
 _events = get_logger("storage")
@@ -55,7 +60,16 @@ class _Found(NamedTuple):
     segments: dict[Offset, int]
     indexed: dict[Offset, None]
     timed: dict[Offset, None]
+    aborting: dict[Offset, int]
+    """Which segments know of aborted transactions, and how large their indexes of them are."""
     snapshots: list[Offset]
+
+
+class _Past(NamedTuple):
+    """One batch that the log holds."""
+
+    header: BatchHeader
+    marker: Marker | None
 
 
 def new_log(
@@ -96,7 +110,7 @@ class Recovery:
         self._retired: list[Segment] = []
         self._closed: Segment | None = None
         self._sizes: dict[Offset, int] = {}
-        self._tail: list[BatchHeader] = []
+        self._tail: list[_Past] = []
         self._trusted = marks.recovery_point
         self._names_changed = self._epochs_changed = False
         self.damage: list[str] = []
@@ -118,6 +132,7 @@ class Recovery:
         epochs = self._epochs(log_start, log_end)
         if snapshot > log_end:
             snapshot, producers = Offset(0), ProducerStates()
+        self._mend_aborted(found.aborting)
         self._replay_producers(producers, snapshot)
         if self._names_changed:
             self._disk.sync_directory(self._path)
@@ -132,7 +147,7 @@ class Recovery:
             producers,
             snapshots,
             self.damage,
-            sum(header.size_bytes for header in self._tail),
+            sum(one.header.size_bytes for one in self._tail),
             self._retired,
             # One past the end belongs to a tail that is gone.
             self._marks.clean_end if self._marks.clean_end <= log_end else Offset(0),
@@ -143,10 +158,8 @@ class Recovery:
     def _sort_out(self) -> _Found:
         finish_swaps(self._disk, self._path)
         segments: dict[Offset, int] = {}
-        others: dict[str, dict[Offset, None]] = {
-            names.OFFSET_INDEX: {},
-            names.TIME_INDEX: {},
-            names.SNAPSHOT: {},
+        others: dict[str, dict[Offset, int]] = {
+            suffix: {} for suffix in (*names.INDEXES, names.SNAPSHOT)
         }
         for name, is_directory, size_bytes in self._disk.entries(self._path):
             offset, suffix = (not is_directory and names.parse_file_name(name)) or (Offset(-1), "")
@@ -155,16 +168,17 @@ class Recovery:
             elif suffix == names.LOG:
                 segments[offset] = size_bytes
             elif suffix in others:
-                others[suffix][offset] = None
+                others[suffix][offset] = size_bytes
             elif suffix != names.CUT and name not in _OTHER_FILES:
                 _events.warning("file.foreign", path=str(self._path / name), action="left alone")
-        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+        for suffix in names.INDEXES:
             for orphan in [one for one in others[suffix] if one not in segments]:
                 self._remove(names.file_name(orphan, suffix))
         return _Found(
             segments,
-            others[names.OFFSET_INDEX],
-            others[names.TIME_INDEX],
+            dict.fromkeys(others[names.OFFSET_INDEX]),
+            dict.fromkeys(others[names.TIME_INDEX]),
+            others[names.TXN_INDEX],
             sorted(others[names.SNAPSHOT]),
         )
 
@@ -199,6 +213,8 @@ class Recovery:
         for base, end in zip(bases, [*bases[1:], NO_OFFSET], strict=False):
             size_bytes = found.segments[base]
             segment = Segment(self._home.files, self._path, base, size_bytes, end)
+            if base in found.aborting:
+                segment.adopt_txn_index(found.aborting[base])
             self._sizes[base] = size_bytes
             if base < end <= self._marks.log_start:
                 self._retired.append(segment)
@@ -265,6 +281,7 @@ class Recovery:
     def _examine(self, segment: Segment) -> bool:
         """Note every batch from the last trusted index entry on; whether all are whole."""
         size_bytes = self._sizes[segment.base_offset]
+        segment.forget_aborted(self._trusted)
         if not size_bytes:
             segment.next_offset = segment.base_offset
             return True
@@ -280,7 +297,7 @@ class Recovery:
             for step in verify(file, position, size_bytes):
                 self._expect(segment, step.position, step.header)
                 self._note(segment, step.header)
-                self._tail.append(step.header)
+                self._tail.append(_Past(step.header, marker_at(file, step)))
         except BrokenBatchError as broken:
             if segment.next_offset < self._trusted:
                 self._report(f"{segment.log.name}: {broken}")
@@ -394,11 +411,11 @@ class Recovery:
             written = []
         epochs = LeaderEpochs(written)
         if not written:
-            for header in self._headers(log_start, self._trusted):
+            for header, _ in self._past(log_start, self._trusted):
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
         if not self._marks.clean:
             epochs.truncate_to(self._trusted)
-        for header in self._tail:
+        for header, _ in self._tail:
             if header.partition_leader_epoch >= 0:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
         epochs.truncate_to(log_end)
@@ -408,34 +425,79 @@ class Recovery:
 
     def _replay_producers(self, producers: ProducerStates, since: Offset) -> None:
         """Retired segments count too: their producers may be in no snapshot yet."""
-        for header in (
-            *self._retired_headers(since),
-            *(self._headers(since, self._trusted) if since < self._trusted else ()),
-            *self._tail,
-        ):
-            if header.producer_id >= 0 and header.base_sequence >= 0:
-                producers.note(header, header.base_offset, NO_TIMESTAMP)
+        for past in self._retired_past(since):
+            producers.replay(*past)
+        if since < self._trusted:
+            for past in self._past(since, self._trusted):
+                producers.replay(*past)
+        for ended in _aborted(producers, self._tail):
+            if ended.last_offset >= self._segments[0].base_offset:
+                self._segment_of(ended.last_offset).note_aborted(ended)
 
-    def _retired_headers(self, since: Offset) -> Iterator[BatchHeader]:
+    def _segment_of(self, offset: Offset) -> Segment:
+        bases = [one.base_offset for one in self._segments]
+        return self._segments[bisect_right(bases, offset) - 1]
+
+    def _retired_past(self, since: Offset) -> Iterator[_Past]:
         for segment in self._retired:
             if segment.next_offset > since:
                 with suppress(BrokenBatchError):
-                    for _, header in verify(segment.file(), 0, segment.size_bytes):
-                        if header.base_offset >= since:
-                            yield header
+                    for step in verify(segment.file(), 0, segment.size_bytes):
+                        if step.header.base_offset >= since:
+                            yield _Past(step.header, marker_at(segment.file(), step))
 
-    def _headers(self, since: Offset, upto: Offset) -> Iterator[BatchHeader]:
+    def _past(self, since: Offset, upto: Offset) -> Iterator[_Past]:
         """The trusted batches from ``since`` on, as far as they can be followed."""
         for segment in self._segments:
             if segment.next_offset <= since or segment.base_offset >= upto:
                 continue
             start = segment.offset_index.before(since - segment.base_offset)
             try:
-                for _, header in walk(segment.file(), start, segment.size_bytes):
-                    if since <= header.base_offset < upto:
-                        yield header
+                for step in walk(segment.file(), start, segment.size_bytes):
+                    if since <= step.header.base_offset < upto:
+                        yield _Past(step.header, marker_at(segment.file(), step))
             except BrokenBatchError:
                 continue
+
+    # --- aborted transactions -----------------------------------------------------------
+
+    def _mend_aborted(self, found: dict[Offset, int]) -> None:
+        """Make nonsense about what was aborted before the recovery point anew, from all batches."""
+        damaged = {
+            one.base_offset: one
+            for one in self._segments
+            if one.txn_index is not None
+            and one.next_offset <= self._trusted
+            and not self._is_sane(one, found[one.base_offset])
+        }
+        if not damaged:
+            return
+        for segment in damaged.values():
+            _events.warning("index.rebuilt", path=str(segment.log.path), index=names.TXN_INDEX)
+            segment.begin_txn_index()
+        everything = chain(self._retired_past(Offset(0)), self._past(Offset(0), self._trusted))
+        for ended in _aborted(ProducerStates(), everything):
+            for segment in damaged.values():
+                if segment.base_offset <= ended.last_offset < segment.next_offset:
+                    segment.note_aborted(ended)
+        for segment in damaged.values():
+            segment.save_indexes()
+            self._sync_indexes(segment)
+
+    def _is_sane(self, segment: Segment, size_bytes: int) -> bool:
+        index = segment.txn_index
+        whole = size_bytes % TXN_ENTRY.size == 0
+        return (
+            whole and index is not None and index.is_sane(segment.base_offset, segment.next_offset)
+        )
+
+
+def _aborted(producers: ProducerStates, past: Iterable[_Past]) -> Iterator[EndedTransaction]:
+    """Replay the past; the transactions that were aborted in it, by their markers."""
+    for header, marker in past:
+        ended = producers.replay(header, marker)
+        if ended is not None and marker is not None and not marker.committed:
+            yield ended
 
 
 _OTHER_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)

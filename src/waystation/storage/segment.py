@@ -1,4 +1,4 @@
-"""One stretch of a log: a file of batches and two sparse indexes beside it.
+"""One stretch of a log: a file of batches and its indexes, by offset, by time, of aborted writes.
 
 1. Batches lie one behind the other; ``size_bytes`` and ``next_offset`` say where the next one goes.
 2. An index entry always names the start of a batch.
@@ -17,6 +17,8 @@ from waystation.storage.index_file import IndexSync
 from waystation.storage.offset_index import OffsetIndex
 from waystation.storage.open_files import FileHandle, OpenFiles
 from waystation.storage.time_index import TimeIndex
+from waystation.storage.txn_index import AbortedTxn, TxnIndex
+from waystation.storage.unstable import EndedTransaction
 from waystation.storage.walk import BrokenBatchError, Step, walk
 from waystation.telemetry.logs import get_logger
 
@@ -46,6 +48,7 @@ class Segment:
         "log",
         "next_offset",
         "size_bytes",
+        "txn_index",
     )
 
     def __init__(
@@ -71,6 +74,8 @@ class Segment:
         self.log = self._handle(names.LOG)
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self.txn_index: TxnIndex | None = None
+        """The transactions that markers in this segment aborted; ``None`` if none did."""
         self._bytes_since_entry = 0
         self.index_bytes = 0
         self._first_timestamp = self._max_timestamp = _NOT_LOOKED_UP if size_bytes else NO_TIMESTAMP
@@ -153,18 +158,22 @@ class Segment:
         if self.size_bytes:
             self.offset_index.save()
             self.time_index.save()
+            if self.txn_index is not None:
+                self.txn_index.save()
 
     def begin_index_syncs(self) -> list[IndexSync]:
         """The index files that were changed since they were last synced."""
         if not self.size_bytes:
             return []
-        syncs = (self.offset_index.entries.begin_sync(), self.time_index.entries.begin_sync())
-        return [sync for sync in syncs if sync is not None]
+        indexes = [self.offset_index.entries, self.time_index.entries]
+        if self.txn_index is not None:
+            indexes.append(self.txn_index.entries)
+        return [sync for index in indexes if (sync := index.begin_sync()) is not None]
 
     def release(self) -> None:
         """Let go of all descriptors; readers that hold one may go on."""
         self.log.release()
-        for index in (self._offset_index, self._time_index):
+        for index in (self._offset_index, self._time_index, self.txn_index):
             if index is not None:
                 index.handle.release()
 
@@ -186,6 +195,7 @@ class Segment:
         """
         self.offset_index.cut(offset - self.base_offset)
         self.time_index.cut(offset - self.base_offset)
+        self.forget_aborted(offset)
         self._first_timestamp = _NOT_LOOKED_UP
         last = self.time_index.last
         self._max_timestamp = Millis(last.timestamp)
@@ -219,6 +229,26 @@ class Segment:
         """Begin with empty indexes, whatever their files hold."""
         self._offset_index = OffsetIndex(self._new_handle(names.OFFSET_INDEX), 0)
         self._time_index = TimeIndex(self._new_handle(names.TIME_INDEX), 0)
+
+    # --- aborted transactions -----------------------------------------------------------
+
+    def adopt_txn_index(self, size_bytes: int) -> None:
+        """There is a ``.txnindex`` file: take it as it is."""
+        self.txn_index = TxnIndex(self._handle(names.TXN_INDEX), size_bytes)
+
+    def begin_txn_index(self) -> TxnIndex:
+        """An empty one, whatever its file holds."""
+        self.txn_index = TxnIndex(self._new_handle(names.TXN_INDEX), 0)
+        return self.txn_index
+
+    def note_aborted(self, aborted: EndedTransaction | AbortedTxn) -> None:
+        """A marker in this segment aborted a transaction; it follows all others."""
+        (self.txn_index or self.begin_txn_index()).add(aborted)
+
+    def forget_aborted(self, offset: Offset) -> None:
+        """Forget markers at or behind ``offset``."""
+        if self.txn_index is not None:
+            self.txn_index.cut(self.base_offset, offset)
 
     # --- looking up ---------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 A ``.snapshot`` file holds the producers of a partition as of the offset in its name.  Kafka keeps
 one entry per producer; we write one per remembered batch, oldest first, so that a client with five
 requests in flight may repeat any of them after a restart.  Kafka's tools list them all, and where
-they load them the newest, which comes last, wins.
+they load them the newest, which comes last, wins.  A producer without batches, which has only an
+epoch or an open transaction, has one entry without an offset, as in Kafka.
 
 A snapshot is written only after everything before its offset was synced.  A valid one is
 therefore proof that the log is good up to there: recovery need not look before it.
@@ -16,7 +17,7 @@ from typing import Final
 from crc32c import crc32c
 
 from waystation.model.ids import ProducerEpoch, ProducerId
-from waystation.model.offsets import Millis, Offset
+from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.storage.producer_state import KnownBatch, Producer
 
 _VERSION: Final = 1
@@ -40,7 +41,7 @@ def encode_snapshot(producers: Iterable[Producer]) -> bytes:
             one.txn_start,
         )
         for one in producers
-        for batch in one.batches
+        for batch in one.batches or [_no_batch(one)]
     ]
     content = bytearray(_HEAD.pack(_VERSION, 0, len(entries)) + b"".join(entries))
     content[2:6] = crc32c(memoryview(content)[_CRC_FROM:]).to_bytes(4, "big")
@@ -76,12 +77,19 @@ def _add(producers: dict[int, Producer], entry: tuple[int, ...]) -> None:
         producer = Producer(ProducerId(producer_id), ProducerEpoch(epoch))
         producers[producer_id] = producer
     producer.coordinator_epoch, producer.txn_start = coordinator, Offset(txn)
-    producer.batches.append(
-        KnownBatch(
-            (last_sequence - delta) % _SEQUENCES,
-            last_sequence,
-            Offset(last_offset),
-            delta,
-            Millis(timestamp),
+    producer.last_timestamp = Millis(timestamp)
+    if last_offset >= 0:
+        producer.batches.append(
+            KnownBatch(
+                (last_sequence - delta) % _SEQUENCES,
+                last_sequence,
+                Offset(last_offset),
+                delta,
+                Millis(timestamp),
+            )
         )
-    )
+
+
+def _no_batch(producer: Producer) -> KnownBatch:
+    """Stands for one that has an epoch or a transaction, but no batch in this epoch."""
+    return KnownBatch(-1, -1, NO_OFFSET, 0, producer.last_timestamp)

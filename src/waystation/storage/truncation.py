@@ -7,13 +7,13 @@ recovery verifies from before the cut, and that is cut again when its leader say
 
 from contextlib import suppress
 
-from waystation.model.offsets import NO_TIMESTAMP, Offset
+from waystation.model.offsets import Offset
 from waystation.storage import names
 from waystation.storage.log import Log
 from waystation.storage.producer_state import ProducerStates
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import decode_snapshot
-from waystation.storage.walk import BrokenBatchError, verify
+from waystation.storage.walk import BrokenBatchError, marker_at, verify
 
 
 def truncate_to(log: Log, offset: Offset) -> None:
@@ -75,7 +75,7 @@ def _stop_vouching(log: Log, offset: Offset) -> None:
 
 def _remove(log: Log, segment: Segment) -> None:
     segment.release()
-    for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+    for suffix in (names.LOG, *names.INDEXES):
         log.directory.disk.unlink(log.path / names.file_name(segment.base_offset, suffix))
 
 
@@ -95,6 +95,6 @@ def _producers(log: Log) -> ProducerStates:
 def _replay(segment: Segment, since: Offset, states: ProducerStates) -> None:
     start = segment.offset_index.before(since - segment.base_offset)
     with suppress(BrokenBatchError):
-        for _, header in verify(segment.file(), start, segment.size_bytes):
-            if header.base_offset >= since and header.producer_id >= 0 <= header.base_sequence:
-                states.note(header, header.base_offset, NO_TIMESTAMP)
+        for step in verify(segment.file(), start, segment.size_bytes):
+            if step.header.base_offset >= since:
+                states.replay(step.header, marker_at(segment.file(), step))

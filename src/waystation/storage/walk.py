@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from waystation.model.errors import CorruptBatchError
+from waystation.records.control import Marker, read_marker
 from waystation.records.header import FRAME_BYTES, HEADER_BYTES, BatchHeader, check, peek
 from waystation.runtime.regions import ReadableFile
 
@@ -74,6 +75,16 @@ def verify(file: ReadableFile, position: int, end: int) -> Iterator[Step]:
             raise BrokenBatchError(position, str(error)) from None
         yield Step(position, header)
         position += size_bytes
+
+
+def marker_at(file: ReadableFile, step: Step) -> Marker | None:
+    """The marker in a control batch; ``None`` for all other batches, and where it is damaged."""
+    if not step.header.is_control:
+        return None
+    try:
+        return read_marker(file.pread(step.header.size_bytes, step.position))
+    except CorruptBatchError:
+        return None
 
 
 def go_through(file: ReadableFile, end: int, take: Callable[[memoryview, int], int]) -> None:
