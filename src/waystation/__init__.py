@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from waystation.client.message import Message
     from waystation.client.outgoing import RecordMetadata
     from waystation.client.producer import Producer
+    from waystation.client.transaction import Transaction
+    from waystation.client.transactor import PreparedTransaction
     from waystation.model.errors import WaystationError
     from waystation.model.ids import TopicPartition
 
@@ -22,9 +24,11 @@ __all__ = [
     "CommittedOffset",
     "Consumer",
     "Message",
+    "PreparedTransaction",
     "Producer",
     "RecordMetadata",
     "TopicPartition",
+    "Transaction",
     "WaystationError",
     "__version__",
 ]
@@ -36,9 +40,11 @@ _HOMES = {
     "CommittedOffset": "waystation.client.group_offsets",
     "Consumer": "waystation.client.consumer",
     "Message": "waystation.client.message",
+    "PreparedTransaction": "waystation.client.transactor",
     "Producer": "waystation.client.producer",
     "RecordMetadata": "waystation.client.outgoing",
     "TopicPartition": "waystation.model.ids",
+    "Transaction": "waystation.client.transaction",
     "WaystationError": "waystation.model.errors",
 }
 

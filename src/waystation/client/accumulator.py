@@ -78,7 +78,8 @@ class Route:
 class Accumulator:
     """Every batch that is not acknowledged yet.
 
-    ``opened`` is called with each new batch, ``filled`` with a lane that has one to send.
+    ``opened`` is called with each new batch, ``filled`` with a lane that has one to send,
+    ``failed`` with the reason why records will not be delivered.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Accumulator:
         lane_limit: int,
         opened: Callable[[OutgoingBatch], None],
         filled: Callable[[OutgoingLane], None],
+        failed: Callable[[WaystationError], None] | None = None,
     ) -> None:
         self.buffered_bytes = 0
         self.routes: dict[str, Route] = {}
@@ -98,7 +100,7 @@ class Accumulator:
         self.first_failure: WaystationError | None = None
         self._settings, self._clock, self._chance = settings, clock, chance
         self._lane_limit = lane_limit
-        self._opened, self._filled = opened, filled
+        self._opened, self._filled, self._failed = opened, filled, failed
         self._codec = Codec[settings.compression.upper()]
         self._batches_made = 0
         self._room: asyncio.Future[None] | None = None
@@ -188,6 +190,14 @@ class Accumulator:
             self._release(record.charged_bytes)
             self._refuse(record, error)
         _settle(route.settled)
+
+    def refuse_parked(self, error: WaystationError) -> None:
+        """Fail the records that wait for their topic's partitions; the topics stay wanted."""
+        for route in self.routes.values():
+            parked, route.parked = route.parked, []
+            for record in parked:
+                self._release(record.charged_bytes)
+                self._refuse(record, error)
 
     def abandon(self, error: WaystationError) -> None:
         """Fail whatever is left, because nobody will send it."""
@@ -288,8 +298,13 @@ class Accumulator:
         return OutgoingBatch(lane, (self._batches_made,), self._builder(limit_bytes), deadline)
 
     def _builder(self, limit_bytes: int) -> BatchBuilder:
-        level = self._settings.compression_level
-        return BatchBuilder(self._codec, limit_bytes=limit_bytes, level=level)
+        settings = self._settings
+        return BatchBuilder(
+            self._codec,
+            is_transactional=settings.transactional_id is not None,
+            limit_bytes=limit_bytes,
+            level=settings.compression_level,
+        )
 
     def _close(self, lane: OutgoingLane) -> None:
         lane.close_batch()
@@ -314,6 +329,8 @@ class Accumulator:
     def _count_failures(self, count: int, error: WaystationError) -> None:
         self.failures += count
         self.first_failure = self.first_failure or error
+        if self._failed is not None:
+            self._failed(error)
 
     def _check_size(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, size: int

@@ -111,20 +111,21 @@ class Commits:
         failures = 0
         async with self._one_by_one:
             while offsets := wanted():
-                who = self._member()
+                who = self.member()
                 try:
                     await commit_offsets(self._coordinator, who, offsets, self._router.view)
                 except WaystationError as error:
                     failures += 1
                     wait_s = self._router.backoff.delay_s(failures)
-                    if not self._may_repeat(error, who) or loop.time() + wait_s > deadline:
+                    if not self.may_repeat(error, who) or loop.time() + wait_s > deadline:
                         raise
                     await asyncio.sleep(wait_s)
                 else:
                     self._progress.committed({where: at.offset for where, at in offsets.items()})
                     return
 
-    def _member(self) -> Identity:
+    def member(self) -> Identity:
+        """Who commits; raises while this consumer is no member."""
         who = self._identity()
         if who is None:
             raise UnknownMemberError(
@@ -133,7 +134,7 @@ class Commits:
             )
         return who
 
-    def _may_repeat(self, error: WaystationError, who: Identity) -> bool:
+    def may_repeat(self, error: WaystationError, who: Identity) -> bool:
         """Whether the same may be tried again; after a new generation, in its name."""
         match error:
             case RebalanceInProgressError() | StaleMemberEpochError():

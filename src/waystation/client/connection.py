@@ -47,6 +47,7 @@ class Connection:
         self._transport = transport
         self._client_id = client_id
         self._versions: Mapping[ApiKey, int] = {ApiKey.API_VERSIONS: _newest_we_speak()}
+        self._levels: Mapping[str, int] = {}
         self._correlation_id = 0
         self._loop = asyncio.get_running_loop()
 
@@ -98,6 +99,10 @@ class Connection:
                 "this client speaks"
             )
         return version
+
+    def level_of(self, feature: str) -> int:
+        """The level at which the cluster has switched ``feature`` on; 0 if it has not."""
+        return self._levels.get(feature, 0)
 
     async def ask(
         self, message: Message, expect: type[R], timeout_s: float, version: int | None = None
@@ -172,6 +177,7 @@ class Connection:
         if answer.error_code:
             raise error_of(answer.error_code, f"the broker at {self.address}")
         self._versions = common_versions(answer)
+        self._levels = {one.name: one.max_version_level for one in answer.finalized_features}
 
 
 def common_versions(answer: ApiVersionsResponse) -> dict[ApiKey, int]:

@@ -18,6 +18,7 @@ from typing import Self, Unpack
 
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
 from waystation.client.errors import ClosedError
+from waystation.client.exactly_once import ExactReading, ReadProcessWrite
 from waystation.client.feed import Feed
 from waystation.client.fetcher import Fetcher
 from waystation.client.group import Group
@@ -28,8 +29,10 @@ from waystation.client.message import Message
 from waystation.client.offsets import EARLIEST, LATEST, OffsetAndTime, list_offsets
 from waystation.client.options import ConsumerOptions, consumer_settings
 from waystation.client.places import Places, Start, checked_start
+from waystation.client.producer import Producer
 from waystation.client.router import Router
 from waystation.client.subscription import Subscription, Wanted
+from waystation.client.transactor import GroupOffsets
 from waystation.client.transport import Connect, connect_tcp
 from waystation.model.errors import (
     InvalidGroupIdError,
@@ -73,6 +76,9 @@ class Consumer:
         if group_id is not None and not group_id:
             raise InvalidGroupIdError("the group has no name: give it one, or leave group_id away")
         self.settings, self._member_settings, connection = consumer_settings(options)
+        self._is_exact = self._member_settings.delivery == "exactly-once"
+        if self._is_exact and group_id is None:
+            raise InvalidGroupIdError("delivery='exactly-once' needs a group: give it a group_id")
         if start is not None or group_id is None:
             start = checked_start(self.settings.auto_offset_reset if start is None else start)
         self._group_id = group_id
@@ -85,6 +91,7 @@ class Consumer:
         self._fetcher: Fetcher | None = None
         self._group: Group | None = None
         self._handing: HandingOut | None = None
+        self._exact: ExactReading | None = None
         self._block: deque[Message] = deque()
         self._tasks = Tasks()
         self._watching: asyncio.Task[None] | None = None
@@ -103,6 +110,8 @@ class Consumer:
             self._router.on_change.append(self._find_new_partitions)
             self._group = self._new_group(self._fetcher)
             self._handing = HandingOut(self._router, self._fetcher, self._places, self._group)
+            if self._is_exact and self._group is not None:
+                self._exact = ExactReading(self._group, self._fetcher, self._handing, self._router)
             try:
                 await self.subscribe(self._first_topics, *self._listeners)
             except BaseException:
@@ -195,6 +204,7 @@ class Consumer:
         Whoever polls is done with what he was given before.  Raises what stands in the way of a
         partition; the others go on with the next poll.
         """
+        self._check_inexact()
         await asyncio.sleep(0)  # whoever polls without a pause lets the fetches run too
         if self._block:
             return [self._of_block() for _ in range(min(max_messages, len(self._block)))]
@@ -202,6 +212,7 @@ class Consumer:
         return await self._hands().next(max_messages, deadline)
 
     def __aiter__(self) -> Self:
+        self._check_inexact()
         return self
 
     async def __anext__(self) -> Message:
@@ -229,6 +240,7 @@ class Consumer:
         A position is the next offset to read: one more than that of the last message processed.
         Raises if the group does not take it.
         """
+        self._check_inexact()
         commits = self._in_group().commits
         if positions is None:
             await commits.commit_handed_out()
@@ -244,6 +256,43 @@ class Consumer:
         listed = [TopicPartition(*where) for where in wanted]
         found = await self._in_group().commits.fetch(listed)
         return {where: found.get(where) for where in listed}
+
+    # --- transactions -----------------------------------------------------------------------
+
+    def transaction(
+        self, producer: Producer, *, lasting_ms: int = 100, timeout_ms: int | None = 1000
+    ) -> ReadProcessWrite:
+        """Messages, what is made of them and the group's place, in one transaction of ``producer``.
+
+        For ``delivery="exactly-once"``.  The block's messages come for ``lasting_ms`` from the
+        first on, for which it waits up to ``timeout_ms``.
+        """
+        self._open()
+        if self._exact is None:
+            raise InvalidRequestError(
+                "this consumer does not read in transactions: give it delivery='exactly-once'"
+            )
+        return ReadProcessWrite(producer, self._exact, lasting_ms, timeout_ms)
+
+    def offsets_to_commit(
+        self, positions: Mapping[tuple[str, int], int | CommittedOffset] | None = None
+    ) -> GroupOffsets:
+        """What ``Transaction.commit_offsets`` commits: all that was handed out, or positions."""
+        self._check_inexact()
+        group = self._in_group()
+        if self._member_settings.auto_commit or group.commits_first:
+            raise InvalidRequestError(
+                f"group {group.group_id} commits by itself, whether the transaction does or not: "
+                "give the consumer auto_commit=False, or delivery='exactly-once'"
+            )
+        if positions is not None:
+            own = {self._feed(where).partition: committed_at(at) for where, at in positions.items()}
+            return group.in_transaction(own)
+        group.progress.finish()
+        handed_out = group.progress.processed()
+        return group.in_transaction(
+            {where: CommittedOffset(at) for where, at in handed_out.items()}
+        )
 
     # --- offsets ----------------------------------------------------------------------------
 
@@ -385,6 +434,13 @@ class Consumer:
         if self._group is not None:
             self._group.went_away()  # just now, and not when the block began
         return self._block.popleft()
+
+    def _check_inexact(self) -> None:
+        if self._is_exact:
+            raise InvalidRequestError(
+                "delivery='exactly-once' reads and commits in transactions only: "
+                "`async with consumer.transaction(producer) as transaction`"
+            )
 
     def _hands(self) -> HandingOut:
         if self._handing is None:

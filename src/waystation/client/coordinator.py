@@ -87,8 +87,11 @@ class Coordinator:
 
     async def offers(self, api: ApiKey) -> bool:
         """Whether the coordinator speaks ``api`` in a version that we do."""
-        connection = await self._router.to_address(await self.find())
-        return connection.speaks(api)
+        return (await self.connection()).speaks(api)
+
+    async def connection(self) -> Connection:
+        """The connection for prompt answers."""
+        return await self._router.to_address(await self.find())
 
     async def find(self) -> Address:
         """Where the coordinator is, as far as is known; a retriable error if nobody knows."""

@@ -132,6 +132,11 @@ class Lane(Generic[B]):
             return self._identity is not None and self._identity.next() is None
         return self._identity is None
 
+    @property
+    def has_gap(self) -> bool:
+        """Whether a number was given up, so that the broker may miss it."""
+        return self._broken
+
     def accepts(self, identity: Identity) -> bool:
         """Whether ``identity`` is not the one whose epochs this lane has used up."""
         return self._identity is None or identity.producer != self._identity.producer
@@ -143,6 +148,16 @@ class Lane(Generic[B]):
         assert not self.under_way, f"{len(self.under_way)} batches are under way"
         self._identity, self._next = identity, 0
         self._broken = self._proven = False
+
+    def renew(self, identity: Identity) -> None:
+        """Number from zero under what a transaction's coordinator has given; nothing is under way.
+
+        A broker that knows the producer takes nothing but zero first under a higher epoch, so
+        that a lane that was proven before stays proven.
+        """
+        was, proven = self._identity, self._proven
+        self.identify(identity)
+        self._proven = proven and was is not None and was.producer == identity.producer
 
     def sent(self, batch: B) -> None:
         """``batch``, which ``ready`` returned, is on its way."""

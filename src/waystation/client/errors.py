@@ -73,6 +73,7 @@ __all__ = [
     "MessageRefusedError",
     "NoCommittedOffsetError",
     "NoSuchPartitionError",
+    "OutcomeUnknownError",
     "PositionOutOfRangeError",
     "code_of",
     "error_of",
@@ -183,6 +184,18 @@ class DeliveryError(WaystationError):
         self.failed, self.first, self.code = failed, first, first.code
         records = "1 record was" if failed == 1 else f"{failed} records were"
         super().__init__(f"{records} not delivered; first reason: {first}")
+
+
+class OutcomeUnknownError(RequestTimedOutError):
+    """Whether a transaction was committed is not known; its producer can do nothing more."""
+
+    def __init__(self, transactional_id: str, why: str) -> None:
+        self.transactional_id = transactional_id
+        super().__init__(
+            f"what became of the transaction of transactional id {transactional_id} is not known "
+            f"({why}): start a new producer with the same transactional_id, which waits until it "
+            "has ended, and look at what was committed"
+        )
 
 
 _CLASSES: dict[ErrorCode, type[WaystationError]] = {

@@ -6,14 +6,14 @@ application has in hand (``progress.py``) and what it has committed (``commits.p
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
 
 from waystation.client.classic_member import ClassicMember
 from waystation.client.commits import Commits
 from waystation.client.coordinator import Coordinator
 from waystation.client.fetcher import Fetcher
-from waystation.client.group_offsets import NOBODY, Identity
+from waystation.client.group_offsets import NOBODY, CommittedOffset, Identity
 from waystation.client.listeners import Listeners
 from waystation.client.member import Member, Surroundings
 from waystation.client.ownership import Ownership
@@ -23,6 +23,8 @@ from waystation.client.router import Router
 from waystation.client.server_side_member import ServerSideMember
 from waystation.client.settings import MemberSettings
 from waystation.client.subscription import Subscription
+from waystation.client.transactor import GroupOffsets
+from waystation.model.errors import UnknownMemberError
 from waystation.model.ids import TopicPartition
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
@@ -157,6 +159,10 @@ class Group:
         """``poll`` returns."""
         self.progress.went_away(self._clock.monotonic())
 
+    def in_transaction(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> GroupOffsets:
+        """``offsets``, for a transaction to commit on behalf of this member."""
+        return GroupOffsets(self.coordinator, offsets, self._entitled, self.commits.may_repeat)
+
     def raise_trouble(self) -> None:
         """Raise what a listener has thrown, once, or what ended the membership, every time."""
         if self._thrown:
@@ -215,6 +221,15 @@ class Group:
         if self._by_hand:
             return NOBODY
         return None if self._member is None else self._member.identity
+
+    def _entitled(self) -> Identity:
+        """Who commits; raises once others may have what this member still holds in hand."""
+        if self.ownership.halted:
+            raise UnknownMemberError(
+                f"group {self.group_id} has given this consumer's partitions to others meanwhile: "
+                "they get the same messages"
+            )
+        return self.commits.member()
 
     def _threw(self, error: Exception) -> None:
         self._thrown.append(error)

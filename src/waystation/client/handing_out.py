@@ -82,6 +82,20 @@ class HandingOut:
         finally:
             group.went_away()
 
+    async def more(self, limit: int, deadline: float) -> list[Message]:
+        """As ``next``, but what was handed out before stays in hand.
+
+        None also if partitions are to change owners: then whoever has some should be done soon.
+        """
+        group = self._group
+        assert group is not None, "without a group nothing is in hand"
+        if group.holds_back:
+            return []
+        try:
+            return await self._wait(limit, deadline)
+        finally:
+            group.went_away()
+
     async def _wait(self, limit: int, deadline: float | None) -> list[Message]:
         arrived = self._fetcher.arrived
         while True:

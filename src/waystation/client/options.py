@@ -57,6 +57,8 @@ class ProducerOptions(ConnectionOptions, total=False):
     max_request_bytes: int
     max_in_flight: int
     delivery_timeout_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 class ConsumerOptions(ConnectionOptions, total=False):
@@ -100,7 +102,10 @@ def producer_settings(options: ProducerOptions) -> tuple[ProducerSettings, Conne
         raise InvalidSettingsError(
             [f"idempotent needs acks='all', not {acks!r}: leave one of them away"]
         )
-    return checked(ProducerSettings(**own)), checked(ConnectionSettings(**connection))
+    settings = checked(ProducerSettings(**own))
+    if problems := _untransactional(settings):
+        raise InvalidSettingsError(problems)
+    return settings, checked(ConnectionSettings(**connection))
 
 
 def consumer_settings(
@@ -114,10 +119,43 @@ def consumer_settings(
     if "assignors" in member:
         listed = member["assignors"]
         member["assignors"] = (listed,) if isinstance(listed, str) else tuple(listed)
-    settings = checked(MemberSettings(**member))
-    if problems := _contradictions(settings):
+    if member.get("delivery") == "exactly-once":
+        own.setdefault("isolation", "read_committed")
+        member.setdefault("auto_commit", False)
+    reading, settings = checked(ConsumerSettings(**own)), checked(MemberSettings(**member))
+    if problems := _contradictions(settings) + _inexact(settings, reading):
         raise InvalidSettingsError(problems)
-    return checked(ConsumerSettings(**own)), settings, checked(ConnectionSettings(**connection))
+    return reading, settings, checked(ConnectionSettings(**connection))
+
+
+def _untransactional(settings: ProducerSettings) -> list[str]:
+    """What keeps a producer that has a transactional id from writing transactions."""
+    if settings.transactional_id is None:
+        return []
+    problems = []
+    if not settings.transactional_id:
+        problems.append("transactional_id is empty: give it a name, or leave it away")
+    if not settings.idempotent:
+        problems.append("transactional_id needs idempotent=True and acks='all': leave both away")
+    return problems
+
+
+def _inexact(settings: MemberSettings, reading: ConsumerSettings) -> list[str]:
+    """What keeps a consumer that shall be exact from it."""
+    if settings.delivery != "exactly-once":
+        return []
+    problems = []
+    if reading.isolation != "read_committed":
+        problems.append(
+            f"isolation is {reading.isolation!r}, must be 'read_committed' for "
+            "delivery='exactly-once': a message that was aborted would be processed"
+        )
+    if settings.auto_commit:
+        problems.append(
+            "auto_commit is True, must be False for delivery='exactly-once': offsets go with the "
+            "transaction"
+        )
+    return problems
 
 
 def _contradictions(settings: MemberSettings) -> list[str]:

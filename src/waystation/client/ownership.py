@@ -54,6 +54,11 @@ class Ownership:
         return self._moving or self._halted
 
     @property
+    def halted(self) -> bool:
+        """Whether what is owned may be others' by now."""
+        return self._halted
+
+    @property
     def owned(self) -> tuple[TopicPartition, ...]:
         """The partitions being read."""
         return tuple(self._fetcher.feeds)

@@ -10,6 +10,7 @@ from uuid import UUID
 from waystation.client.connection import Connection
 from waystation.client.metadata import ClusterView
 from waystation.client.outgoing import OutgoingBatch
+from waystation.client.standing import Standing
 from waystation.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -23,6 +24,8 @@ from waystation.wire.versions import ApiKey
 __all__ = ["answers_in", "produce_request"]
 
 _LAST_WITH_NAMES = 12
+_LAST_EXPLICIT = 11
+"""From the next one on, to write to a partition makes it part of the transaction."""
 
 
 def produce_request(
@@ -31,10 +34,13 @@ def produce_request(
     acks: int,
     timeout_ms: int,
     connection: Connection,
+    standing: Standing | None = None,
 ) -> tuple[ProduceRequest, int]:
     """One request with all of ``batches``, which are for different partitions."""
     topics: dict[str, TopicProduceData] = {}
     version = connection.version_of(ApiKey.PRODUCE)
+    if standing is not None and not standing.implicit:
+        version = min(version, _LAST_EXPLICIT)
     for batch in batches:
         name, partition = batch.lane.partition
         topic = topics.get(name)
@@ -46,6 +52,8 @@ def produce_request(
         records = memoryview(batch.encode())
         topic.partition_data.append(PartitionProduceData(index=partition, records=records))
     request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values()))
+    if standing is not None:
+        request.transactional_id = standing.transactional_id
     return request, version
 
 

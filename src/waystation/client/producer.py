@@ -1,7 +1,8 @@
 """The producer: ``send`` waits for the broker's word, ``submit`` gives a future instead.
 
 Order and identity are kept in ``delivery.py``, batches in ``accumulator.py``; the requests
-are made in ``sender.py``.
+are made in ``sender.py``.  With a transactional id everything is sent in transactions
+(``transaction.py``), one after the other.
 """
 
 import asyncio
@@ -13,13 +14,15 @@ from typing import Self, Unpack
 
 from waystation.client.accumulator import Accumulator, Headers
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
-from waystation.client.errors import BufferFullError, ClosedError, DeliveryError
+from waystation.client.errors import BufferFullError, ClosedError
 from waystation.client.options import ProducerOptions, producer_settings
 from waystation.client.outgoing import Delivered, OutgoingBatch, RecordMetadata
 from waystation.client.router import Router
 from waystation.client.sender import Sender
+from waystation.client.transaction import Transaction
+from waystation.client.transactor import PreparedTransaction, Transactor, end_prepared
 from waystation.client.transport import Connect, connect_tcp
-from waystation.model.errors import WaystationError
+from waystation.model.errors import InvalidRequestError, WaystationError
 from waystation.model.offsets import Millis
 from waystation.runtime.clock import Clock, SystemClock
 
@@ -52,6 +55,9 @@ class Producer:
         self._router = Router(
             bootstrap, connection, connect=connect, chance=chance, create_topics=True
         )
+        self._transactor: Transactor | None = None
+        if self.settings.transactional_id is not None:
+            self._transactor = Transactor(self._router, self.settings, self._clock)
         # Without numbers a retried batch could pass the one behind it: then one at a time.
         pipelined = self.settings.idempotent or self.settings.acks == "0"
         self._accumulator = Accumulator(
@@ -61,6 +67,7 @@ class Producer:
             lane_limit=self.settings.max_in_flight if pipelined else 1,
             opened=self._batch_opened,
             filled=lambda lane: self._sender_now().mark(lane),
+            failed=None if self._transactor is None else self._transactor.failed,
         )
         self._sender: Sender | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -68,11 +75,17 @@ class Producer:
     # --- life -------------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Reach the cluster; ``async with`` does this."""
+        """Reach the cluster; ``async with`` does this.
+
+        With a transactional id this also ends what another producer has left open under it, and
+        lets that one write no more.
+        """
         if self._sender is None:
             self._loop = asyncio.get_running_loop()
             await self._router.start()
-            sender = Sender(self._router, self._accumulator, self.settings, self._clock)
+            sender = Sender(
+                self._router, self._accumulator, self.settings, self._clock, self._transactor
+            )
             try:
                 await sender.start()
             except BaseException:
@@ -82,9 +95,12 @@ class Producer:
         return self
 
     async def close(self) -> None:
-        """Deliver what was submitted, then end; raises ``DeliveryError`` as ``flush`` does."""
+        """Deliver what was submitted, then end; raises ``DeliveryError`` as ``flush`` does.
+
+        A transaction that is still open is aborted by the broker, in time.
+        """
         try:
-            if self._sender is not None:
+            if self._sender is not None and self._transactor is None:
                 await self.flush()
         finally:
             await self._end()
@@ -157,6 +173,8 @@ class Producer:
         sender, accumulator, loop = self._sender, self._accumulator, self._loop
         if sender is None or loop is None:
             raise _not_open()
+        if self._transactor is not None:
+            self._transactor.standing.check_open()
         if type(value) is not bytes:
             value = _payload(value)
         if key is not None and type(key) is not bytes:
@@ -186,29 +204,58 @@ class Producer:
         """
         if self._sender is None:
             raise _not_open()
-        await self._route_parked()
-        waiting = []
-        for batch in list(self._accumulator.batches):
-            if batch.done is None:
-                batch.done = asyncio.get_running_loop().create_future()
-            waiting.append(batch.done)
-            self._sender.hurry(batch)
-        if waiting:
-            await asyncio.wait(waiting)
-        failures, first = self._accumulator.take_failures()
-        if failures > 0 and first is not None:
-            raise DeliveryError(failures, first)
+        await self._sender.flushed()
+
+    # --- transactions -----------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """A block in which everything sent counts as one: ``async with producer.transaction()``.
+
+        Leaving it commits, an exception aborts.  A producer writes one transaction at a time.
+        """
+        return Transaction(self, self.transactor)
+
+    async def prepare(self) -> PreparedTransaction:
+        """First phase of two: the open transaction waits for its outcome, whatever crashes.
+
+        Everything sent is delivered; then neither a time-out nor another producer ends the
+        transaction, only ``end``, from any process, or an operator.
+        """
+        return await self.transactor.prepare()
+
+    async def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        """Second phase: commit or abort what any producer has prepared, in any process.
+
+        To decide the same once more is harmless, to decide otherwise is ``InvalidTxnStateError``.
+        This producer needs no transactional id of its own for that.
+        """
+        if self._sender is None:
+            raise _not_open()
+        if self._transactor is not None and self._transactor.holds(prepared):
+            await self._transactor.end(commit=commit)
+        else:
+            within_ms = self.settings.delivery_timeout_ms
+            await end_prepared(self._router, prepared, within_ms, commit=commit)
+
+    @property
+    def transactor(self) -> Transactor:
+        """What begins and ends the transactions, for those who build blocks of their own."""
+        if self._sender is None:
+            raise _not_open()
+        if self._transactor is None:
+            raise InvalidRequestError(
+                "this producer writes no transactions: give it a name of its own, "
+                "Producer(transactional_id=...)"
+            )
+        return self._transactor
+
+    # --- the cluster ------------------------------------------------------------------------
 
     async def partitions_of(self, topic: str) -> int:
         """How many partitions ``topic`` has; it is created if the broker does that."""
         return len((await self._router.topic(topic)).partitions)
 
     # --- behind the scenes ------------------------------------------------------------------
-
-    async def _route_parked(self) -> None:
-        for route in list(self._accumulator.routes.values()):
-            if route.parked:
-                await asyncio.wait([route.settled])
 
     def _batch_opened(self, batch: OutgoingBatch) -> None:
         self._sender_now().opened(batch)
@@ -221,6 +268,8 @@ class Producer:
         sender, self._sender = self._sender, None
         if sender is not None:
             await sender.close()
+        if self._transactor is not None:
+            await self._transactor.close()
         await self._router.close()
         closed = ClosedError("the producer was closed before the record was delivered")
         self._accumulator.abandon(closed)

@@ -50,8 +50,9 @@ class Progress:
         self._polling.set()
 
     def hand_out(self, first: Mapping[TopicPartition, Offset]) -> None:
-        """Messages are handed out; ``first`` are the positions before them."""
-        self._in_hand.update(first)
+        """Messages are handed out, perhaps more; ``first`` are the positions before them."""
+        for where, offset in first.items():
+            self._in_hand.setdefault(where, offset)
         self._is_busy = True
         self._rest.clear()
 

@@ -5,7 +5,8 @@ send, and once per turn of the loop the marked lanes are gathered into one reque
 Nothing is awaited between asking a lane for a batch and writing it to the connection, so the
 order that a lane decides is the order on the wire.
 
-What waits for a connection, an identity or a leader is marked again when that arrives.
+What waits for a connection, an identity, a leader or a place in the transaction is marked again
+when that arrives.
 """
 
 import asyncio
@@ -15,11 +16,18 @@ from functools import partial
 from waystation.client.accumulator import Accumulator
 from waystation.client.connection import Connection
 from waystation.client.delivery import Identity, Verdict
-from waystation.client.errors import BrokerError, MessageRefusedError, error_of, is_retriable
+from waystation.client.errors import (
+    BrokerError,
+    DeliveryError,
+    MessageRefusedError,
+    error_of,
+    is_retriable,
+)
 from waystation.client.outgoing import OutgoingBatch, OutgoingLane
 from waystation.client.produce import answers_in, produce_request
 from waystation.client.router import Router
 from waystation.client.settings import ProducerSettings
+from waystation.client.transactor import Transactor
 from waystation.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from waystation.messages.produce import (
     PartitionProduceResponse,
@@ -43,13 +51,19 @@ _START_OVER = (ErrorCode.UNKNOWN_PRODUCER_ID,)
 
 
 class Sender:
-    """Drains one accumulator through one router."""
+    """Drains one accumulator through one router, within transactions if there is a transactor."""
 
     def __init__(
-        self, router: Router, accumulator: Accumulator, settings: ProducerSettings, clock: Clock
+        self,
+        router: Router,
+        accumulator: Accumulator,
+        settings: ProducerSettings,
+        clock: Clock,
+        transactor: Transactor | None = None,
     ) -> None:
         self._router, self._accumulator = router, accumulator
         self._settings, self._clock = settings, clock
+        self._transactor = transactor
         self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
         self._marked: dict[OutgoingLane, None] = {}
@@ -60,12 +74,15 @@ class Sender:
         self._behind: defaultdict[NodeId, dict[OutgoingLane, None]] = defaultdict(dict)
         self._identity: Identity | None = None
         self._unidentified: dict[OutgoingLane, None] = {}
+        self._unadmitted: dict[OutgoingLane, None] = {}
 
     # --- life -------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Get an identity if one is needed, and begin to watch deadlines."""
-        if self._settings.idempotent:
+        if self._transactor is not None:
+            self._identity = await self._transactor.start(self)
+        elif self._settings.idempotent:
             self._identity = await self._new_identity()
         self._router.on_change.append(self._cluster_changed)
         self._tasks.spawn(self._watch_deadlines(), "producer-deadlines")
@@ -100,6 +117,67 @@ class Sender:
     def discover(self, topic: str) -> None:
         """Find out about a topic that records are parked for."""
         self._tasks.spawn(self._discover(topic), f"producer-discover {topic}")
+
+    def hurry_all(self) -> None:
+        """Let no batch wait for more records."""
+        for batch in self._accumulator.batches:
+            self.hurry(batch)
+
+    async def flushed(self) -> None:
+        """Send now what waits, and return when everything submitted so far has its answer.
+
+        Raises ``DeliveryError`` if any record that was submitted since the last time failed.
+        """
+        for route in list(self._accumulator.routes.values()):
+            if route.parked:
+                await asyncio.wait([route.settled])
+        await self._answers()
+        failures, first = self._accumulator.take_failures()
+        if failures > 0 and first is not None:
+            raise DeliveryError(failures, first)
+
+    # --- transactions -----------------------------------------------------------------------
+
+    def admitted(self) -> None:
+        """Partitions have become part of the transaction: look at those that wait for that."""
+        lanes, self._unadmitted = self._unadmitted, {}
+        for lane in lanes:
+            self.mark(lane)
+
+    def abandon(self, error: WaystationError) -> None:
+        """Send nothing more of what there is, and do not repeat what is under way."""
+        self._accumulator.refuse_parked(error)
+        for batch in list(self._accumulator.batches):
+            self._drop(batch, error)
+
+    async def settled(self) -> None:
+        """Return once nothing is under way; what failed is not told again."""
+        await self._answers()
+        self._accumulator.take_failures()
+
+    def renew(self, identity: Identity) -> None:
+        """Number what comes next under ``identity``, from zero."""
+        self._identity = identity
+        for lane in self._lanes():
+            lane.renew(identity)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether numbers were given up that the broker may miss or not."""
+        return any(lane.has_gap for lane in self._lanes())
+
+    def _lanes(self) -> list[OutgoingLane]:
+        return [lane for route in self._accumulator.routes.values() for lane in route.lanes]
+
+    async def _answers(self) -> None:
+        waiting = []
+        for batch in self._accumulator.batches:
+            if batch.done is None:
+                batch.done = self._loop.create_future()
+            waiting.append(batch.done)
+        self.hurry_all()
+        if waiting:
+            await asyncio.wait(waiting)
 
     # --- draining ---------------------------------------------------------------------------
 
@@ -142,7 +220,9 @@ class Sender:
         for lane in lanes:
             self._accumulator.close_if_due(lane)
             batch = lane.ready(now)
-            if batch is None or not self._is_identified(lane, batch):
+            if batch is None or not self._is_admitted(lane):
+                continue
+            if not self._is_identified(lane, batch):
                 continue
             size += batch.builder.size_bytes
             if batches and size > self._settings.max_request_bytes:
@@ -152,6 +232,13 @@ class Sender:
             batches.append(batch)
             served.append(lane)
         return batches, later + served
+
+    def _is_admitted(self, lane: OutgoingLane) -> bool:
+        """Whether the lane's partition is part of the transaction, where there are any."""
+        if self._transactor is None or self._transactor.takes(lane.partition):
+            return True
+        self._unadmitted[lane] = None
+        return False
 
     def _is_identified(self, lane: OutgoingLane, batch: OutgoingBatch) -> bool:
         if not self._settings.idempotent or batch.waiting or not lane.needs_identity():
@@ -169,7 +256,10 @@ class Sender:
             batch.attempts += 1
         acks = -1 if self._settings.acks == "all" else int(self._settings.acks)
         timeout_ms = self._router.settings.request_timeout_ms
-        request, version = produce_request(batches, self._router.view, acks, timeout_ms, connection)
+        standing = None if self._transactor is None else self._transactor.standing
+        request, version = produce_request(
+            batches, self._router.view, acks, timeout_ms, connection, standing
+        )
         if acks == 0:
             connection.tell(request, version)
             for batch in batches:
@@ -209,14 +299,16 @@ class Sender:
             self._give_up(batch, error)
         elif told.error_code in _ACCEPTED:
             self._acknowledge(batch, told.base_offset, told.log_append_time_ms)
-        elif told.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        elif told.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._goes_on:
             self._out_of_order(batch)
-        elif told.error_code in _START_OVER:
+        elif told.error_code in _START_OVER and self._transactor is None:
             batch.lane.replace(batch, [batch])
             self.mark(batch.lane)
         else:
             error = error_of(told.error_code, subject, _told_why(told))
-            if isinstance(error, MessageTooLargeError) and batch.count > 1:
+            # A transaction does not start over half-way: its batches keep their numbers or fail.
+            may_halve = batch.count > 1 and self._transactor is None
+            if isinstance(error, MessageTooLargeError) and may_halve:
                 batch.lane.replace(batch, self._accumulator.halved(batch))
                 self.mark(batch.lane)
             elif is_retriable(error):
@@ -233,7 +325,7 @@ class Sender:
     def _try_again(self, batch: OutgoingBatch, error: WaystationError) -> None:
         """Send the batch again after the back-off, unless its time is over by then."""
         retry_at = self._clock.monotonic() + self._router.backoff.delay_s(batch.attempts)
-        if retry_at > batch.deadline:
+        if retry_at > batch.deadline or not self._goes_on:
             self._give_up(batch, error)
             return
         batch.lane.failed(batch, retry_at)
@@ -250,7 +342,22 @@ class Sender:
             self._accumulator.gave_up(batch, error)
         self._mark_at(retry_at, batch.lane)
 
+    @property
+    def _goes_on(self) -> bool:
+        """Whether batches may still be sent again: not those of a transaction that failed."""
+        return self._transactor is None or self._transactor.standing.writes
+
+    def _drop(self, batch: OutgoingBatch, error: WaystationError) -> None:
+        """Give ``batch`` up unless it is under way: then its answer decides."""
+        lane = batch.lane
+        if lane.open is batch:
+            lane.close_batch()
+        if batch.waiting or batch not in lane.under_way:
+            self._give_up(batch, error)
+
     def _give_up(self, batch: OutgoingBatch, error: WaystationError) -> None:
+        if self._transactor is not None:
+            error = self._transactor.explained(error)
         batch.lane.gave_up(batch)
         self._accumulator.gave_up(batch, error)
         self.mark(batch.lane)
@@ -327,19 +434,15 @@ class Sender:
             await asyncio.sleep(pause_s)
             now = self._clock.monotonic()
             for batch in list(self._accumulator.batches):
-                if batch.deadline <= now:
+                # With the first of a transaction all that wait are given up.
+                if batch.deadline <= now and batch in self._accumulator.batches:
                     self._expire(batch)
 
     def _expire(self, batch: OutgoingBatch) -> None:
-        lane = batch.lane
-        if lane.open is batch:
-            lane.close_batch()
-        if batch in lane.under_way and not batch.waiting:
-            return
-        self._give_up(
+        self._drop(
             batch,
             RequestTimedOutError(
-                f"partition {lane.partition} took no record within "
+                f"partition {batch.lane.partition} took no record within "
                 f"{self._settings.delivery_timeout_ms} ms (delivery_timeout_ms)"
             ),
         )

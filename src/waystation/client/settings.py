@@ -154,6 +154,20 @@ class ProducerSettings:
         "that is under way at that moment is waited for.",
         kafka="delivery.timeout.ms",
     )
+    transactional_id: str | None = option(
+        None,
+        doc="A name of its own lets a producer write transactions, and only those. Whoever starts "
+        "with the same name ends the transaction that another has left open, and that other can "
+        "write nothing more: give every instance its own, the same after each restart.",
+        kafka="transactional.id",
+    )
+    transaction_timeout_ms: int = option(
+        60_000,
+        at_least=1,
+        doc="The broker aborts a transaction that is open for longer. Readers of committed records "
+        "wait behind an open one, so that a producer that hangs holds them up for so long.",
+        kafka="transaction.timeout.ms",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,10 +232,12 @@ class MemberSettings:
 
     delivery: str = option(
         "at-least-once",
-        choices=("at-least-once", "at-most-once"),
+        choices=("at-least-once", "at-most-once", "exactly-once"),
         doc="at-least-once commits what was processed: after a crash some messages come again. "
         "at-most-once commits before poll() hands messages out: none comes twice, a crash "
-        "loses those in hand. One round trip to the coordinator per poll().",
+        "loses those in hand. One round trip to the coordinator per poll(). exactly-once commits "
+        "in the transaction that also holds the results: messages come from transaction(), not "
+        "from poll(), and only those of committed transactions.",
     )
     auto_commit: bool = option(
         True,
