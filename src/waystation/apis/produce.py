@@ -3,11 +3,17 @@
 ``acks=0`` is never answered; a failure then closes the connection, which is the only way left
 to tell.  ``acks=1`` is answered after the append, ``acks=all`` after the commit or after the
 client's own time-out, when the outcome of what is still waiting is unknown to it.
+
+A batch of a transaction enters a partition only if the transaction's coordinator knows of it
+(``broker/admission.py``): a client that adds partitions by writing to them (v12+) has it told so
+here, an older one must have told it.
 """
 
 from functools import partial
 
 from waystation.apis.call import Call
+from waystation.apis.produce_transactions import in_transaction, when_admitted
+from waystation.broker.admission import Verdict
 from waystation.broker.broker import Broker
 from waystation.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -31,10 +37,11 @@ from waystation.model.errors import (
 from waystation.model.ids import TopicId
 from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.partition.intake import RejectedRecordsError
-from waystation.partition.partition import ACKS_ALL
+from waystation.partition.partition import ACKS_ALL, Partition
 from waystation.records.compression import Codec
 from waystation.records.header import peek
 from waystation.runtime.timers import Timer
+from waystation.storage.log import Appended
 
 _ACKS = (-1, 0, 1)
 _ZSTD_FROM_VERSION = 7
@@ -49,10 +56,27 @@ class InvalidRequiredAcksError(WaystationError):
     code = ErrorCode.INVALID_REQUIRED_ACKS
 
 
+class NoTransactionalIdError(WaystationError):
+    """A batch of a transaction in a request without a transactional id: anybody's, for all we know.
+
+    Kafka's code: without an id nobody can be authorized for it.
+    """
+
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
 def answer(broker: Broker, call: Call[ProduceRequest]) -> None:
     """HOT: once per produce request; the reply leaves from here or from the last commit."""
+    if call.message.transactional_id is None:
+        _write(broker, call, None)
+    else:
+        when_admitted(broker, call, partial(_write, broker, call))
+
+
+def _write(broker: Broker, call: Call[ProduceRequest], admitted: Verdict | None) -> None:
+    """Append everything; ``None`` is admitted where no transaction may be written to."""
     request, now = call.message, broker.clock.now()
-    write = _Write(broker, call, now)
+    write = _Write(broker, call, now, admitted)
     topics = [
         TopicProduceResponse(
             name=topic.name,
@@ -69,6 +93,7 @@ class _Write:
 
     __slots__ = (
         "_acks",
+        "_admitted",
         "_appends",
         "_broker",
         "_call",
@@ -79,8 +104,11 @@ class _Write:
         "_waiting",
     )
 
-    def __init__(self, broker: Broker, call: Call[ProduceRequest], now: Millis) -> None:
+    def __init__(
+        self, broker: Broker, call: Call[ProduceRequest], now: Millis, admitted: Verdict | None
+    ) -> None:
         self._broker, self._call, self._now = broker, call, now
+        self._admitted = admitted
         self._acks = call.message.acks
         self._appends = 0
         self._waiting: dict[int, PartitionProduceResponse] = {}
@@ -115,7 +143,10 @@ class _Write:
         if self._call.version < _ZSTD_FROM_VERSION and peek(batch).codec == Codec.ZSTD:
             raise UnsupportedCompressionError("zstd needs a client that speaks Produce v7")
         self._broker.check_writable(partition.name.topic)
-        appended = partition.append(batch, self._acks, self._now)
+        if in_transaction(batch):
+            appended = self._append_in_transaction(partition, batch)
+        else:
+            appended = partition.append(batch, self._acks, self._now)
         told.base_offset = appended.base_offset
         told.log_append_time_ms = (
             appended.append_time if partition.intake.stamps_time else NO_TIMESTAMP
@@ -127,6 +158,17 @@ class _Write:
             self._waiting[key] = told
             if partition.when_committed(end, partial(self._committed, key)):
                 del self._waiting[key]
+
+    def _append_in_transaction(self, partition: Partition, batch: memoryview) -> Appended:
+        if self._admitted is None:
+            raise NoTransactionalIdError(
+                f"a batch for {partition.name} is of a transaction, the request names none"
+            )
+        refusal = self._admitted.get(partition.name)
+        if refusal is not None:
+            raise refusal
+        may_begin = partition.name in self._admitted
+        return partition.append(batch, self._acks, self._now, may_begin=may_begin)
 
     def finish(self, response: ProduceResponse) -> None:
         """All is appended: answer now, or once the last commit is in."""

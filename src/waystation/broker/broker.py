@@ -7,6 +7,7 @@ stops it.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from waystation.broker.admission import Admission
 from waystation.broker.archives import Archives
 from waystation.broker.cleaning import Cleaning
 from waystation.broker.configs import Configs
@@ -14,14 +15,17 @@ from waystation.broker.coordinators import GroupCoordinators
 from waystation.broker.fetch_sessions import FetchSessions
 from waystation.broker.gauges import Gauges
 from waystation.broker.group_survey import GroupSurvey
+from waystation.broker.hanging import Hanging
 from waystation.broker.holdings import Holdings
 from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.long_polls import LongPolls
+from waystation.broker.markers import Markers
 from waystation.broker.membership import Membership
 from waystation.broker.producer_ids import ProducerIds
 from waystation.broker.replicas import Replicas
 from waystation.broker.settings import BrokerSettings
 from waystation.broker.topics import Topics
+from waystation.broker.transactions import TransactionCoordinators
 from waystation.broker.view import ClusterView
 from waystation.cluster.duties import duties
 from waystation.cluster.image import ClusterImage
@@ -43,6 +47,7 @@ from waystation.runtime.timers import Timers
 from waystation.storage.directory import DataDirectory
 from waystation.storage.flusher import Flusher
 from waystation.telemetry.metrics import Registry
+from waystation.transactions.settings import TransactionSettings
 
 _SESSION_IDS = (1 << 31) - 1
 
@@ -55,6 +60,7 @@ class Broker:
         settings: BrokerSettings,
         topic_defaults: TopicSettings,
         group_settings: GroupSettings,
+        transaction_settings: TransactionSettings,
         static: Mapping[str, str],
         options: Sequence[Option],
         *,
@@ -98,6 +104,26 @@ class Broker:
             chance=chance,
             registry=registry,
         )
+        self.admission = Admission()
+        self._transaction_settings = self._transactions_started_with = transaction_settings
+        markers = Markers(
+            self.replicas,
+            self.groups,
+            lambda: self._acting_on,
+            clock=clock,
+            timers=self.timers,
+            registry=registry,
+        )
+        self.transactions = TransactionCoordinators(
+            self.node,
+            self.replicas,
+            self.topics,
+            lambda: self._transaction_settings,
+            markers,
+            clock=clock,
+            timers=self.timers,
+            registry=registry,
+        )
         self.survey = GroupSurvey(
             self.groups.machines, lambda: self.groups.loading, self.replicas, clock, registry
         )
@@ -120,8 +146,17 @@ class Broker:
         )
         Gauges(registry, self.replicas, meters, directories, self.fetch_sessions, self.long_polls)
         archives = Archives(self.groups, self.replicas, meters.label, registry)
+        hanging = Hanging(
+            self.replicas, self.transactions, lambda: self._transaction_settings, clock
+        )
         self._housekeeping = Housekeeping(
-            self.replicas, directories, self._holdings, archives, lambda: self.settings, clock
+            self.replicas,
+            directories,
+            self._holdings,
+            archives,
+            hanging,
+            lambda: self.settings,
+            clock,
         )
         self._cleaning = Cleaning(
             self.replicas, archives, lambda: self.settings, clock, chance, registry
@@ -149,14 +184,16 @@ class Broker:
         self._tasks.spawn(self.survey.run(), "group-survey")
 
     def answer_waiting(self) -> None:
-        """End every long poll now, with what there is; groups find another coordinator."""
+        """End every long poll now, with what there is; others find another coordinator."""
         self.long_polls.answer_all()
+        self.transactions.resign()
         self.groups.resign()
 
     async def stop(self) -> None:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
         await self._tasks.aclose()
         await self._cleaning.close()
+        await self.transactions.aclose()
         await self.groups.aclose()
         await self._holdings.close_journals()
         await asyncio.to_thread(self._flusher.close)
@@ -186,9 +223,11 @@ class Broker:
         self._acting_on = after
         self.settings = self.configs.broker(after)
         self._group_settings = self.configs.in_force(after, self._groups_started_with)
+        self._transaction_settings = self.configs.in_force(after, self._transactions_started_with)
         self._reconfigured(after)
         await self._holdings.carry_out(duties(before, after, self.node))
         self.groups.follow(after, self.configs.archive_groups(after))
+        self.transactions.follow(after)
 
     def _settings_of(self, topic: str) -> TopicSettings:
         return self.configs.topic(self._acting_on, topic)

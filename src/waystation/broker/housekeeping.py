@@ -1,4 +1,4 @@
-"""What a broker does when nobody asks: sync, checkpoint, roll, expire, tidy up.
+"""What a broker does when nobody asks: sync, checkpoint, roll, expire, end what hangs, tidy up.
 
 All of it is bounded work on the loop; syncs and checkpoint files go to threads.
 """
@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from waystation.broker.archives import Archives
+from waystation.broker.hanging import Hanging
 from waystation.broker.holdings import Holdings
 from waystation.broker.replicas import Replicas
 from waystation.broker.settings import BrokerSettings
@@ -38,6 +39,7 @@ class Housekeeping:
         directories: Sequence[DataDirectory],
         holdings: Holdings,
         archives: Archives,
+        hanging: Hanging,
         settings: Callable[[], BrokerSettings],
         clock: Clock,
     ) -> None:
@@ -45,6 +47,7 @@ class Housekeeping:
         self._directories = directories
         self._holdings = holdings
         self._archives = archives
+        self._hanging = hanging
         self._settings = settings
         self._clock = clock
         self._flushed_up_to = 0
@@ -64,6 +67,7 @@ class Housekeeping:
     async def _round(self) -> None:
         settings, now_s = self._settings(), self._clock.monotonic()
         await self._each(self._tend)
+        self._hanging.look_if_due()
         self._holdings.tidy_journals()
         self._flush_some(settings.log_flush_offset_checkpoint_interval_ms)
         since_checkpoint_ms = (now_s - self._checkpointed_s) * 1_000

@@ -31,6 +31,7 @@ from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import Disk, RealDisk
 from waystation.storage.settings import StorageSettings
 from waystation.telemetry.metrics import Registry
+from waystation.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
     from waystation.gateway.app import HttpServer
@@ -42,6 +43,7 @@ _FIXED_GROUPS = (
     GroupSettings,
     ServerSettings,
     StorageSettings,
+    TransactionSettings,
 )
 
 
@@ -89,6 +91,7 @@ class Node:
             settings.broker,
             settings.topics,
             settings.groups,
+            settings.transactions,
             settings.static,
             [one for group in _FIXED_GROUPS for one in options_of(group)],
             store=self._store,

@@ -19,6 +19,7 @@ from waystation.model.settings import Option, option, options_of, unknown_option
 from waystation.model.topics import TopicSettings
 from waystation.server.settings import ServerSettings
 from waystation.storage.settings import StorageSettings
+from waystation.transactions.settings import TransactionSettings
 
 ENVIRONMENT_PREFIX = "WAYSTATION_"
 
@@ -75,6 +76,7 @@ _GROUPS = (
     ServerSettings,
     StorageSettings,
     TopicSettings,
+    TransactionSettings,
 )
 
 
@@ -87,6 +89,7 @@ class NodeSettings(NamedTuple):
     server: ServerSettings
     storage: StorageSettings
     topics: TopicSettings
+    transactions: TransactionSettings
     static: Mapping[str, str]
 
 
@@ -118,6 +121,7 @@ def load(sources: Iterable[tuple[str, Mapping[str, str]]]) -> NodeSettings:
         ServerSettings(**values[ServerSettings]),
         StorageSettings(**values[StorageSettings]),
         TopicSettings(**values[TopicSettings]),
+        TransactionSettings(**values[TransactionSettings]),
         texts,
     )
 

@@ -1,0 +1,73 @@
+"""WriteTxnMarkers: end transactions in partitions that this broker leads.
+
+Coordinators on other brokers ask it, and operators who end what no coordinator knows of.  What
+cannot be written now is told, not tried again: whoever asked does that.
+"""
+
+import asyncio
+
+from waystation.apis.call import Call
+from waystation.apis.errors import told
+from waystation.broker.broker import Broker
+from waystation.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from waystation.model.errors import WaystationError
+from waystation.model.ids import ProducerEpoch, ProducerId, TopicPartition
+from waystation.records.control import Marker
+
+
+async def answer(broker: Broker, call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse:
+    """The outcome for each partition, once the markers are committed."""
+    results = [await _write(broker, one) for one in call.message.markers]
+    return WriteTxnMarkersResponse(markers=results)
+
+
+async def _write(broker: Broker, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+    marker = Marker(
+        ProducerId(asked.producer_id),
+        ProducerEpoch(asked.producer_epoch),
+        asked.coordinator_epoch,
+        asked.transaction_result,
+    )
+    names = [
+        TopicPartition(topic.name, number)
+        for topic in asked.topics
+        for number in topic.partition_indexes
+    ]
+    errors = dict(
+        zip(
+            names,
+            await asyncio.gather(*(_mark(broker, name, marker) for name in names)),
+            strict=True,
+        )
+    )
+    return WritableTxnMarkerResult(
+        producer_id=asked.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(
+                        partition_index=number,
+                        error_code=told(errors[TopicPartition(topic.name, number)]).code,
+                    )
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics
+        ],
+    )
+
+
+async def _mark(broker: Broker, name: TopicPartition, marker: Marker) -> WaystationError | None:
+    outcome: asyncio.Future[WaystationError | None] = asyncio.get_running_loop().create_future()
+    broker.transactions.markers.write(
+        name, marker, lambda error: None if outcome.done() else outcome.set_result(error)
+    )
+    return await outcome

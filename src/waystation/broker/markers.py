@@ -1,0 +1,218 @@
+"""Writes the end of transactions into the partitions that they wrote to.
+
+1. What a coordinator has decided is written everywhere, however often it takes: a partition that
+   cannot take its marker now is tried again, later and later, for as long as the coordinator that
+   decided lives.  The next one decides the same and begins anew.
+2. The coordinator hears of it once all partitions of a transaction have it committed.
+3. A partition that is gone needs no marker, and neither does one whose producer has moved on to a
+   newer epoch: there is no transaction left to end.
+4. All that waits to be tried again shares one timer, and a round of it never holds up the loop.
+
+The partitions of ``__consumer_offsets`` are written by the machines of their groups, which take
+what was committed in the transaction as theirs at the same moment.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from waystation.broker.coordinators import OFFSETS_TOPIC, GroupCoordinators
+from waystation.broker.replicas import Replicas
+from waystation.cluster.image import ClusterImage
+from waystation.model.errors import InvalidProducerEpochError, WaystationError
+from waystation.model.ids import TopicPartition
+from waystation.model.offsets import Offset
+from waystation.records.control import Marker
+from waystation.runtime.clock import Clock
+from waystation.runtime.timers import Timer, Timers
+from waystation.telemetry.logs import get_logger
+from waystation.telemetry.metrics import Registry
+
+Told = Callable[[WaystationError | None], None]
+"""Hears that a marker is committed, or why it is not; once."""
+
+_RETRY_S, _RETRY_MAX_S = 0.05, 2.0
+_TRIED_PER_TURN = 200
+
+_events = get_logger("transactions")
+
+
+class Ending:
+    """One transaction on its way out: the partitions whose markers are not committed yet.
+
+    ``wanted`` says whether whoever decided it still is the one to decide.
+    """
+
+    __slots__ = ("left", "marker", "wanted", "written")
+
+    def __init__(
+        self,
+        marker: Marker,
+        partitions: Sequence[TopicPartition],
+        written: Callable[[], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        self.marker = marker
+        self.left = dict.fromkeys(partitions)
+        self.written = written
+        self.wanted = wanted
+
+
+_Failure = tuple[Ending, TopicPartition, WaystationError]
+
+
+class Markers:
+    """The markers of one broker: those under way, and those that wait for another try."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        groups: GroupCoordinators,
+        image: Callable[[], ClusterImage],
+        *,
+        clock: Clock,
+        timers: Timers,
+        registry: Registry,
+    ) -> None:
+        """``image`` is the cluster as this broker acts on it."""
+        self._replicas = replicas
+        self._groups = groups
+        self._image = image
+        self._clock = clock
+        self._timers = timers
+        self._failed: deque[_Failure] = deque()
+        self._round: deque[_Failure] = deque()
+        self._delay_s = _RETRY_S
+        self._timer: Timer | None = None
+        self._count = registry.counter(
+            "waystation_transaction_markers_total", "Markers written to end transactions."
+        )
+        registry.computed(
+            "waystation_transaction_markers_waiting",
+            "Markers that could not be written yet and are tried again.",
+            "gauge",
+            lambda: [({}, len(self._failed) + len(self._round))],
+        )
+
+    # --- one marker ---------------------------------------------------------------------------
+
+    def write(self, name: TopicPartition, marker: Marker, told: Told) -> None:
+        """Write a marker; ``told`` hears of it once it is committed, or at once why it is not.
+
+        HOT: once per partition of every transaction.
+        """
+        try:
+            if name.topic == OFFSETS_TOPIC:
+                self._write_to_groups(name.partition, marker, told)
+            else:
+                self._write_to_log(name, marker, told)
+        except WaystationError as error:
+            told(error)
+
+    def _write_to_log(self, name: TopicPartition, marker: Marker, told: Told) -> None:
+        partition = self._replicas.get(name.topic, name.partition)
+        appended = partition.append_marker(marker, self._clock.now())
+        self._count.value += 1
+        if partition.when_committed(Offset(appended.last_offset + 1), told):
+            told(None)
+
+    def _write_to_groups(self, number: int, marker: Marker, told: Told) -> None:
+        host = self._groups.host_at(number)
+
+        def to(answer: object) -> None:
+            told(answer if isinstance(answer, WaystationError) else None)
+
+        host.submit(lambda now: host.machine.end_transaction(now, marker, to), to)
+        self._count.value += 1
+
+    # --- a coordinator's decision ---------------------------------------------------------------
+
+    def carry_out(self, ending: Ending) -> None:
+        """Write all markers of a transaction, and go on until they are."""
+        if not ending.left:
+            ending.written()
+            return
+        for name in list(ending.left):
+            self._try(ending, name)
+
+    def _try(self, ending: Ending, name: TopicPartition) -> None:
+        self.write(name, ending.marker, partial(self._told, ending, name))
+
+    def _told(self, ending: Ending, name: TopicPartition, error: WaystationError | None) -> None:
+        if error is not None and not self._is_moot(ending, name, error):
+            self._put_off(ending, name, error)
+            return
+        ending.left.pop(name, None)
+        if not ending.left:
+            ending.written()
+
+    def _is_moot(self, ending: Ending, name: TopicPartition, error: WaystationError) -> bool:
+        """Whether there is nothing to end where the marker was refused."""
+        topic = self._image().topics.get(name.topic)
+        if topic is None or name.partition >= len(topic.partitions):
+            return True
+        if isinstance(error, InvalidProducerEpochError):
+            _events.warning(
+                "marker.outdated",
+                partition=str(name),
+                producer_id=ending.marker.producer_id,
+                epoch=ending.marker.producer_epoch,
+                reason=str(error),
+            )
+            return True
+        return False
+
+    # --- trying again ---------------------------------------------------------------------------
+
+    def try_now(self) -> None:
+        """The cluster has changed: what could not be written may be written now."""
+        self._delay_s = _RETRY_S
+        if self._failed:
+            self._arm(0.0)
+
+    def close(self) -> None:
+        """Try no more."""
+        self._failed.clear()
+        self._round.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _put_off(self, ending: Ending, name: TopicPartition, error: WaystationError) -> None:
+        if not ending.wanted():
+            return
+        self._failed.append((ending, name, error))
+        if self._timer is None:
+            self._arm(self._delay_s)
+
+    def _arm(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timers.call_later(delay_s, self._again)
+
+    def _again(self) -> None:
+        """Try a part of what failed; the timer is set for the rest, or for the next round."""
+        if not self._round:
+            self._round, self._failed = self._failed, deque()
+        for _ in range(min(len(self._round), _TRIED_PER_TURN)):
+            ending, name, _ = self._round.popleft()
+            if ending.wanted():
+                self._try(ending, name)
+        self._timer = None
+        if self._round:
+            self._arm(0.0)
+        elif self._failed:
+            self._wait_longer()
+        else:
+            self._delay_s = _RETRY_S
+
+    def _wait_longer(self) -> None:
+        before, self._delay_s = self._delay_s, min(2 * self._delay_s, _RETRY_MAX_S)
+        if before < self._delay_s == _RETRY_MAX_S:
+            _, name, error = self._failed[0]
+            _events.warning(
+                "markers.waiting",
+                markers=len(self._failed),
+                partition=str(name),
+                reason=str(error),
+            )
+        self._arm(self._delay_s)
