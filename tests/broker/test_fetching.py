@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from tests.partition.building import MEMORY, NOW, World, batch_of, led, offset
+from tests.partition.test_transactions import ALICE, marker, written
 from waystation.broker.fetching import Fetch, Found, Limits, Polls, Wanted
 from waystation.broker.long_polls import LongPolls
 from waystation.broker.replicas import Replicas
@@ -35,9 +36,14 @@ class Reader:
             self.replicas.add(partition)
 
     def fetch(
-        self, *wanted: Wanted, min_bytes: int = 1, max_bytes: int = 1 << 20, max_wait_ms: int = 500
+        self,
+        *wanted: Wanted,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+        stable_only: bool = False,
     ) -> Fetch:
-        limits = Limits(min_bytes, max_bytes, max_wait_ms)
+        limits = Limits(min_bytes, max_bytes, max_wait_ms, stable_only)
         fetch = self.new_fetch(wanted, limits, self.polls)
         fetch.start()
         return fetch
@@ -217,3 +223,50 @@ async def test_long_polls_end_with_their_connection(reader: Reader) -> None:
     assert (len(polls), reader.answers) == (1, [])
     polls.answer_all()
     assert (len(polls), len(reader.answers)) == (0, 1)
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+async def test_who_wants_stable_records_waits_at_the_first_open_transaction(
+    reader: Reader,
+) -> None:
+    partition = reader.partitions[0]
+    fill(partition)
+    partition.append(written(ALICE, 0), 1, NOW)
+    reader.fetch(at(0, 1), stable_only=True)
+    reader.fetch(at(0, 2), stable_only=True)
+    assert reader.answers == []
+    reader.fetch(at(0, 1))
+    assert [one.nbytes for one in reader.answers.pop()] == [len(written(ALICE, 0))]
+    fill(partition)
+    reader.world.turn()
+    assert reader.answers == []
+
+    partition.append_marker(marker(ALICE, commit=False), NOW)
+    reader.world.turn()
+
+    (first,), (second,) = reader.answers
+    assert (first.high_watermark, first.last_stable, first.next_offset) == (4, 4, 4)
+    assert [(one.producer_id, one.first_offset) for one in first.aborted] == [(ALICE, 1)]
+    assert [one.first_offset for one in second.aborted] == [1]
+
+
+async def test_both_kinds_of_readers_are_told_what_is_stable(reader: Reader) -> None:
+    partition = reader.partitions[0]
+    partition.append(written(ALICE, 0), 1, NOW)
+    for offset_ in (0, 1):
+        for stable_only in (True, False):
+            reader.fetch(at(0, offset_), max_wait_ms=0, stable_only=stable_only)
+
+    told = [(one.high_watermark, one.last_stable, one.nbytes > 0) for (one,) in reader.answers]
+    assert told == [(1, 0, False), (1, 0, True), (1, 0, False), (1, 0, False)]
+
+
+async def test_without_transactions_stable_records_are_all_records(reader: Reader) -> None:
+    fill(reader.partitions[0])
+    reader.fetch(at(0), at(1), stable_only=True)
+
+    ((first, second),) = reader.answers
+    assert (first.nbytes, first.last_stable, first.aborted) == (BATCH_BYTES, 1, [])
+    assert (second.nbytes, second.last_stable) == (0, 0)

@@ -1,4 +1,4 @@
-"""DescribeProducers: the idempotent producers that a partition remembers."""
+"""DescribeProducers: the producers that a partition remembers, and their open transactions."""
 
 from waystation.apis.call import Call
 from waystation.apis.errors import told
@@ -38,7 +38,8 @@ def _partition(broker: Broker, topic: str, index: int) -> PartitionResponse:
             producer_epoch=producer.epoch,
             last_sequence=producer.last_sequence,
             last_timestamp=producer.last_timestamp,
-            coordinator_epoch=-1,
+            coordinator_epoch=producer.coordinator_epoch,
+            current_txn_start_offset=producer.txn_start,
         )
         for producer in partition.log.producers.active()
     ]

@@ -1,7 +1,8 @@
 """Fetch: whole committed batches from many partitions, waiting for them if asked to.
 
 From version 7 a session remembers what a consumer reads; from 13 topics go by id.  Records
-are handed on as regions of files: the bytes never enter this process.
+are handed on as regions of files: the bytes never enter this process.  Who reads only committed
+records is told which transactions to leave out; what is still open is not sent.
 """
 
 from collections.abc import Iterator
@@ -9,8 +10,9 @@ from collections.abc import Iterator
 from waystation.apis.call import Call
 from waystation.broker.broker import Broker
 from waystation.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, FetchSession
-from waystation.broker.fetching import Fetch, Found, Limits, Wanted
+from waystation.broker.fetching import READ_COMMITTED, Fetch, Found, Limits, Wanted
 from waystation.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -42,13 +44,14 @@ def answer(broker: Broker, call: Call[FetchRequest]) -> None:
         elif session is not None:
             session.news(found)
         session_id = NO_SESSION if session is None else session.id
-        topics = _topics(told, committed_only=bool(request.isolation_level))
+        topics = _topics(told, stable_only=limits.stable_only)
         call.reply(FetchResponse(session_id=session_id, responses=topics))
 
     limits = Limits(
         request.min_bytes,
         min(request.max_bytes, broker.settings.fetch_max_bytes),
         request.max_wait_ms,
+        request.isolation_level == READ_COMMITTED,
     )
     polls = broker.long_polls.of(call.connection)
     Fetch(broker.replicas, wanted, limits, done, timers=broker.timers, polls=polls).start()
@@ -97,7 +100,7 @@ def _forgotten(request: FetchRequest) -> Iterator[tuple[str | TopicId, int]]:
             yield (topic.topic or TopicId(topic.topic_id), partition)
 
 
-def _topics(found: list[Found], *, committed_only: bool) -> list[FetchableTopicResponse]:
+def _topics(found: list[Found], *, stable_only: bool) -> list[FetchableTopicResponse]:
     """Group what was found by topic; the order within a response is the order of reading."""
     topics: dict[str | TopicId, FetchableTopicResponse] = {}
     for one in found:
@@ -108,8 +111,13 @@ def _topics(found: list[Found], *, committed_only: bool) -> list[FetchableTopicR
                 topic=one.wanted.topic, topic_id=one.wanted.topic_id
             )
         told = _partition(one)
-        if committed_only:
-            told.aborted_transactions = []
+        if stable_only:
+            told.aborted_transactions = [
+                AbortedTransaction(
+                    producer_id=aborted.producer_id, first_offset=aborted.first_offset
+                )
+                for aborted in one.aborted
+            ]
         topic.partitions.append(told)
     return list(topics.values())
 
@@ -121,7 +129,7 @@ def _partition(found: Found) -> PartitionData:
     told = PartitionData(
         partition_index=found.wanted.partition,
         high_watermark=found.high_watermark,
-        last_stable_offset=found.high_watermark,
+        last_stable_offset=found.last_stable,
         log_start_offset=found.log_start,
         records=b"" if found.region is None else found.region,
     )

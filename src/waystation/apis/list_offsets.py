@@ -1,8 +1,12 @@
-"""ListOffsets: the start, the end, the newest, or the first at or after a time."""
+"""ListOffsets: the start, the end, the newest, or the first at or after a time.
+
+Who reads only committed records is shown nothing at or past the last stable offset.
+"""
 
 from waystation.apis.call import Call
 from waystation.apis.repeated import repeated
 from waystation.broker.broker import Broker
+from waystation.broker.fetching import READ_COMMITTED
 from waystation.messages.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -52,15 +56,21 @@ def _partitions(
     twice = repeated(one.partition_index for one in topic.partitions)
     once = {one.partition_index: one for one in topic.partitions}
     return [
-        _partition(broker, topic.name, one, call.version, twice=one.partition_index in twice)
+        _partition(broker, call, topic.name, one, twice=one.partition_index in twice)
         for one in once.values()
     ]
 
 
 def _partition(
-    broker: Broker, topic: str, asked: ListOffsetsPartition, version: int, *, twice: bool
+    broker: Broker,
+    call: Call[ListOffsetsRequest],
+    topic: str,
+    asked: ListOffsetsPartition,
+    *,
+    twice: bool,
 ) -> ListOffsetsPartitionResponse:
     told = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    version = call.version
     try:
         if twice:
             raise InvalidRequestError(f"partition {asked.partition_index} is named twice")
@@ -70,7 +80,9 @@ def _partition(
             )
         partition = broker.replicas.get(topic, asked.partition_index)
         partition.check_epoch(asked.current_leader_epoch)
-        told.offset, told.timestamp = _find(partition, asked.timestamp)
+        stable_only = call.message.isolation_level == READ_COMMITTED
+        end = partition.last_stable if stable_only else partition.high_watermark
+        told.offset, told.timestamp = _find(partition, asked.timestamp, end)
     except WaystationError as error:
         told.error_code = error.code
         return told
@@ -80,13 +92,14 @@ def _partition(
     return told
 
 
-def _find(partition: Partition, timestamp: int) -> tuple[Offset, Millis]:
+def _find(partition: Partition, timestamp: int, end: Offset) -> tuple[Offset, Millis]:
+    """What lies at or past ``end`` is not shown."""
     log = partition.log
     match timestamp:
         case _ if timestamp >= 0:
             found = log.find_by_time(Millis(timestamp))
         case _ if timestamp == LATEST:
-            return partition.high_watermark, NO_TIMESTAMP
+            return end, NO_TIMESTAMP
         case _ if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return log.log_start, NO_TIMESTAMP
         case _ if timestamp == MAX_TIMESTAMP:
@@ -94,6 +107,6 @@ def _find(partition: Partition, timestamp: int) -> tuple[Offset, Millis]:
         case _:
             # Nothing is ever moved to remote storage.
             return NO_OFFSET, NO_TIMESTAMP
-    if found is None or found[0] >= partition.high_watermark:
+    if found is None or found[0] >= end:
         return NO_OFFSET, NO_TIMESTAMP
     return found

@@ -8,7 +8,8 @@ reading, writing and syncing are the thread's (``storage/compaction.py``).
 2. A log that cannot be compacted now, on a full disk for instance, is left until the next look;
    one that is damaged until a restart.
 3. A failing disk takes its directory offline, as it does for everyone else.
-4. What a topic keeps for its archive is not compacted before it is archived.
+4. What a topic keeps for its archive is not compacted before it is archived, and nothing before
+   the transactions in it have ended.
 """
 
 import asyncio
@@ -152,7 +153,7 @@ class Cleaning:
         return max(candidates, key=lambda one: one.worth, default=None)
 
     def _dirt_of(self, partition: Partition) -> Dirt:
-        kept_from, end = self._archives.kept_from(partition), partition.high_watermark
+        kept_from, end = self._archives.kept_from(partition), partition.last_stable
         return dirt_of(
             partition.log, end if kept_from is None else min(kept_from, end), self._clock.now()
         )

@@ -9,6 +9,8 @@ costs nothing: partitions call it when their committed end moves.
    partition cannot starve the ones behind it.
 3. A fetch of many partitions costs the same for one record as for a hundred.  One that follows
    a small answer to the same client closely waits a few milliseconds, to take more along.
+4. Who reads only what is stable gets nothing of a transaction that is open, nor of what lies
+   behind it, and is told which of the transactions it gets were aborted.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +25,10 @@ from waystation.partition.partition import Partition
 from waystation.replication.epochs import EpochEnd
 from waystation.runtime.regions import FileRegion
 from waystation.runtime.timers import Timer, Timers
+from waystation.storage.txn_index import AbortedTxn
+
+READ_COMMITTED: Final = 1
+"""The isolation level of who wants stable records only."""
 
 # From how many partitions on a fetch gathers, how small the answer before was, how long ago.
 _MANY: Final = 16
@@ -83,6 +89,9 @@ class Found(NamedTuple):
     diverging: EpochEnd | None = None
     meter: TopicMeter | None = None
     next_offset: Offset = NO_OFFSET
+    last_stable: Offset = NO_OFFSET
+    aborted: Sequence[AbortedTxn] = ()
+    """The aborted transactions that reach into what was read, for who asked for stable records."""
 
     @property
     def nbytes(self) -> int:
@@ -113,6 +122,8 @@ class Limits(NamedTuple):
     min_bytes: int
     max_bytes: int
     max_wait_ms: int
+    stable_only: bool = False
+    """Whether to stop before the first open transaction: Kafka's ``read_committed``."""
 
 
 class Polls:
@@ -194,10 +205,14 @@ class Fetch:
 
         HOT: once per partition of every fetch; a reader that keeps up finds nothing most times.
         """
+        stable_only = self._limits.stable_only
         for one, partition in self._pairs:
             if (
                 partition is None
-                or partition.mark != one.offset
+                or (
+                    partition.mark != one.offset
+                    and not (stable_only and partition.stable == one.offset)
+                )
                 or one.last_fetched_epoch >= 0
                 or one.leader_epoch not in (NO_LEADER_EPOCH, partition.leadership.epoch)
             ):
@@ -241,16 +256,25 @@ class Fetch:
     def _read(self) -> tuple[list[Found], bool]:
         """What every wanted partition has now, and whether that is enough to answer."""
         left, total, urgent = self._limits.max_bytes, 0, not self._pairs
+        stable_only = self._limits.stable_only
         found = []
         for one, partition in self._pairs:
-            if partition is not None and partition.mark == one.offset and not _is_wary(one):
-                found.append(Found(one, None, None, one.offset, partition.log.log_start))
+            if (
+                partition is not None
+                and (
+                    partition.mark == one.offset or (stable_only and partition.stable == one.offset)
+                )
+                and not _is_wary(one)
+            ):
+                found.append(_nothing(one, partition, partition.mark, partition.stable))
                 continue
             if partition is None:
                 unknown = self._replicas.unknown(one.topic, one.partition, one.topic_id)
                 result = Found(one, unknown)
             else:
-                result = _read_one(one, partition, left, at_least_one=total == 0)
+                result = _read_one(
+                    one, partition, left, at_least_one=total == 0, stable_only=stable_only
+                )
             found.append(result)
             total += result.nbytes
             left -= result.nbytes
@@ -263,18 +287,50 @@ def _is_wary(one: Wanted) -> bool:
     return one.leader_epoch >= 0 or one.last_fetched_epoch >= 0
 
 
-def _read_one(one: Wanted, partition: Partition, left: int, *, at_least_one: bool) -> Found:
+def _nothing(
+    one: Wanted,
+    partition: Partition,
+    mark: Offset,
+    last_stable: Offset,
+    diverging: EpochEnd | None = None,
+) -> Found:
+    """HOT: once per partition of a fetch that has nothing to read."""
+    log_start = partition.log.log_start
+    return Found(one, None, None, mark, log_start, diverging, None, NO_OFFSET, last_stable)
+
+
+def _read_one(
+    one: Wanted, partition: Partition, left: int, *, at_least_one: bool, stable_only: bool
+) -> Found:
     """HOT: once per partition of a fetch that has something to read."""
     try:
         mark = partition.check_epoch(one.leader_epoch).high_watermark
-        log = partition.log
+        log, last_stable = partition.log, partition.last_stable
         diverging = _divergence(partition, one)
-        if one.offset == mark or (left <= 0 and not at_least_one) or diverging:
+        if (
+            one.offset == (last_stable if stable_only else mark)
+            or (left <= 0 and not at_least_one)
+            or diverging
+        ):
             log.check_online()
-            return Found(one, None, None, mark, log.log_start, diverging)
+            return _nothing(one, partition, mark, last_stable, diverging)
         limit = min(one.max_bytes, left)
-        region, behind = partition.read(one.offset, limit, at_least_one=at_least_one)
-        return Found(one, None, region, mark, log.log_start, None, partition.meter, behind)
+        region, behind = partition.read(
+            one.offset, limit, at_least_one=at_least_one, stable_only=stable_only
+        )
+        aborted = log.aborted(one.offset, behind) if stable_only and region is not None else ()
+        return Found(
+            one,
+            None,
+            region,
+            mark,
+            log.log_start,
+            None,
+            partition.meter,
+            behind,
+            last_stable,
+            aborted,
+        )
     except WaystationError as error:
         return Found(one, error)
 
