@@ -96,6 +96,11 @@ class Standing:
         return self.phase in _WRITES
 
     @property
+    def is_decided(self) -> bool:
+        """Whether there is nothing to commit or abort, or only for who holds what was prepared."""
+        return self.phase in (Phase.IDLE, Phase.PREPARED)
+
+    @property
     def is_empty(self) -> bool:
         """Whether the brokers cannot know of the transaction, so that none need be told its end."""
         return not (self._partitions or self.unadded or self.has_offsets)
@@ -130,9 +135,7 @@ class Standing:
 
     def explained(self, error: WaystationError, now_s: float) -> WaystationError:
         """``error`` itself, unless it says that somebody else is this producer now."""
-        if error.code not in _FENCED or isinstance(error, ProducerFencedError):
-            return error
-        return self._fenced(now_s)
+        return self._fenced(now_s) if error.code in _FENCED else error
 
     def abortable(self, cause: WaystationError) -> TransactionAbortableError:
         """Says that nothing of the transaction counts, and that it may be tried again."""

@@ -61,7 +61,7 @@ class Transaction:
         trace: TracebackType | None,
     ) -> bool | None:
         """Commit, or abort after an error, which is not hidden by one of aborting."""
-        if not self._is_open:
+        if not self._is_open or self._transactor.standing.is_decided:
             return None
         self._is_open = False
         if error is None:
