@@ -205,14 +205,17 @@ class ProducerStates:
 
     # --- markers ------------------------------------------------------------------------
 
+    def check_epoch(self, producer_id: ProducerId, epoch: ProducerEpoch) -> None:
+        """Raise if a newer one of the producer was heard of here."""
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            raise InvalidProducerEpochError(producer_id, known.epoch, epoch)
+
     def check_marker(self, marker: Marker) -> None:
         """Raise if the marker comes too late: from an older producer, or an older coordinator."""
+        self.check_epoch(marker.producer_id, marker.producer_epoch)
         known = self._producers.get(marker.producer_id)
-        if known is None:
-            return
-        if marker.producer_epoch < known.epoch:
-            raise InvalidProducerEpochError(marker.producer_id, known.epoch, marker.producer_epoch)
-        if marker.coordinator_epoch < known.coordinator_epoch:
+        if known is not None and marker.coordinator_epoch < known.coordinator_epoch:
             raise TransactionCoordinatorFencedError(
                 f"a coordinator of epoch {known.coordinator_epoch} spoke for producer "
                 f"{marker.producer_id} already; one of epoch {marker.coordinator_epoch} is outdated"
