@@ -147,6 +147,7 @@ class Posts(ABC, Generic[R]):
 
     async def find(self, name: str) -> tuple[NodeId, str, int]:
         """Who coordinates ``name``, and where; makes the internal topic if there is none."""
+        self._check_id(name)
         if self._topic_name not in self._image.topics:
             await self._make_topic()
         number, topic = self.number_of(name), self._topic()
@@ -158,9 +159,8 @@ class Posts(ABC, Generic[R]):
 
     def number_of(self, name: str) -> int:
         """The partition of the internal topic that ``name`` belongs to."""
-        topic = self._topic()
         self._check_id(name)
-        return partition_of(name, len(topic.partitions))
+        return partition_of(name, len(self._topic().partitions))
 
     def host_of(self, name: str) -> Host[R]:
         """The host of the machine that ``name`` belongs to, if it is here and loaded.
