@@ -24,7 +24,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
-from tests.compat import clients, spark, tools
+from tests.compat import clients, spark, tools, transactions
 from tests.compat.letters import WrongAnswerError
 from tests.compat.target import CACHE, MissingError, Target, UnreachableError
 
@@ -57,9 +57,10 @@ def checks(only: tuple[str, ...], own_broker: bool) -> dict[str, Check]:
         "sarama-groups": clients.sarama_groups,
         "spark-kafka": spark.connector,
     }
-    known |= {name: _of_kafka(tool) for name, tool in tools.TOOLS.items()}
-    if not own_broker:
-        del known["kafka-dump-log"]  # nobody told us where the data is
+    of_kafka = tools.TOOLS | transactions.TOOLS
+    known |= {name: _of_kafka(tool) for name, tool in of_kafka.items()}
+    if not own_broker:  # nobody told us where the data is
+        known = {name: check for name, check in known.items() if "dump-log" not in name}
     if unknown := set(only) - known.keys():
         raise click.BadParameter(f"no such check: {', '.join(unknown)}; try {', '.join(known)}")
     return {name: check for name, check in known.items() if not only or name in only}

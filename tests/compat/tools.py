@@ -18,22 +18,22 @@ _COUNT = 10
 
 def topics(target: Target) -> None:
     """kafka-topics: create, list, describe, add partitions, delete."""
-    tool, name = _tool(target, "org.apache.kafka.tools.TopicCommand"), target.topic("tool-topics")
+    tool, name = tool_of(target, "org.apache.kafka.tools.TopicCommand"), target.topic("tool-topics")
     tool("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=3600000")
-    _expect(tool("--list"), name)
+    expect(tool("--list"), name)
     described = tool("--describe", "--topic", name)
-    _expect(described, "PartitionCount: 3", "retention.ms=3600000", "Partition: 2")
+    expect(described, "PartitionCount: 3", "retention.ms=3600000", "Partition: 2")
     tool("--alter", "--topic", name, "--partitions", "5")
-    _expect(tool("--describe", "--topic", name), "PartitionCount: 5")
+    expect(tool("--describe", "--topic", name), "PartitionCount: 5")
     tool("--delete", "--topic", name)
-    _refuse(tool("--list"), name)
+    refuse(tool("--list"), name)
 
 
 def console_producer(target: Target) -> None:
     """kafka-console-producer: keys, headers, nulls, compression."""
     name = target.topic("tool-producer")
-    _create(target, name)
-    tool = _tool(target, "org.apache.kafka.tools.ConsoleProducer")
+    create(target, name)
+    tool = tool_of(target, "org.apache.kafka.tools.ConsoleProducer")
     properties = ("parse.key=true", "parse.headers=true", "null.marker=NULL", "key.separator=|")
     read_as = [word for one in properties for word in ("--reader-property", one)]
     lines = "colour:red\tk1|v1\ncolour:blue,size:big\tk2|NULL\n"
@@ -51,7 +51,7 @@ def console_consumer(target: Target) -> None:
     """kafka-console-consumer: one partition from its beginning, and from an offset."""
     name = target.topic("tool-consumer")
     _fill(target, name)
-    tool = _tool(target, "org.apache.kafka.tools.consumer.ConsoleConsumer")
+    tool = tool_of(target, "org.apache.kafka.tools.consumer.ConsoleConsumer")
     shown = ("print.key=true", "print.headers=true", "print.timestamp=true", "print.offset=true")
     show = [word for one in shown for word in ("--formatter-property", one)]
     whole = ("--topic", name, "--partition", "0", "--timeout-ms", "20000")
@@ -68,23 +68,23 @@ def console_consumer(target: Target) -> None:
 def configs(target: Target) -> None:
     """kafka-configs: set, show and remove a topic's option; show a broker's."""
     name = target.topic("tool-configs")
-    _create(target, name)
-    tool = _tool(target, "kafka.admin.ConfigCommand")
+    create(target, name)
+    tool = tool_of(target, "kafka.admin.ConfigCommand")
     of_topic = ("--entity-type", "topics", "--entity-name", name)
     tool("--alter", *of_topic, "--add-config", "retention.ms=7200000,segment.bytes=2097152")
-    _expect(tool("--describe", *of_topic), "retention.ms=7200000", "segment.bytes=2097152")
+    expect(tool("--describe", *of_topic), "retention.ms=7200000", "segment.bytes=2097152")
     tool("--alter", *of_topic, "--delete-config", "retention.ms")
-    _refuse(tool("--describe", *of_topic), "retention.ms=7200000")
-    _expect(tool("--describe", "--all", *of_topic), "retention.ms=604800000")
-    broker = tool("--describe", "--all", "--entity-type", "brokers", "--entity-name", _node(target))
-    _expect(broker, "num.partitions=", "log.dirs=")
+    refuse(tool("--describe", *of_topic), "retention.ms=7200000")
+    expect(tool("--describe", "--all", *of_topic), "retention.ms=604800000")
+    broker = tool("--describe", "--all", "--entity-type", "brokers", "--entity-name", node(target))
+    expect(broker, "num.partitions=", "log.dirs=")
 
 
 def get_offsets(target: Target) -> None:
     """kafka-get-offsets: earliest, latest, by time, of the newest timestamp."""
     name = target.topic("tool-offsets")
     _fill(target, name)
-    tool = _tool(target, "org.apache.kafka.tools.GetOffsetShell")
+    tool = tool_of(target, "org.apache.kafka.tools.GetOffsetShell")
     wanted = {"earliest": 0, "latest": _COUNT, "max-timestamp": _COUNT - 1}
     wanted[str(FIRST_TIMESTAMP_MS + 4)] = 4
     for time, offset in wanted.items():
@@ -97,9 +97,9 @@ def consumer_groups(target: Target) -> None:
     _fill(target, name)
     for protocol in ("classic", "consumer"):
         _read_in_group(target, name, f"{group}-{protocol}", protocol)
-    tool = _tool(target, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
-    _expect(tool("--list", "--type", "classic"), f"{group}-classic")
-    _expect(tool("--list", "--type", "consumer"), f"{group}-consumer")
+    tool = tool_of(target, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
+    expect(tool("--list", "--type", "classic"), f"{group}-classic")
+    expect(tool("--list", "--type", "consumer"), f"{group}-consumer")
     for each in (f"{group}-classic", f"{group}-consumer"):
         _same(_columns(tool("--describe", "--group", each), name), [["0", "10", "10", "0"]])
         to = ("--reset-offsets", "--group", each, "--topic", name, "--to-offset", "3")
@@ -107,16 +107,16 @@ def consumer_groups(target: Target) -> None:
         _same(_columns(tool("--describe", "--group", each), name), [["0", "3", "10", "7"]])
         tool("--delete-offsets", "--group", each, "--topic", name)
         tool("--delete", "--group", each)
-    _refuse(tool("--list"), group)
+    refuse(tool("--list"), group)
 
 
 def log_dirs(target: Target) -> None:
     """kafka-log-dirs: the partition and its size."""
     name = target.topic("tool-log-dirs")
     _fill(target, name)
-    tool = _tool(target, "org.apache.kafka.tools.LogDirsCommand")
+    tool = tool_of(target, "org.apache.kafka.tools.LogDirsCommand")
     said = tool("--describe", "--topic-list", name)
-    _expect(said, '{"')
+    expect(said, '{"')
     described = json.loads(next(line for line in said.splitlines() if line.startswith('{"')))
     found = [
         replica
@@ -135,18 +135,18 @@ def delete_records(target: Target) -> None:
     where = target.scratch / "delete.json"
     plan = {"version": 1, "partitions": [{"topic": name, "partition": 0, "offset": 6}]}
     where.write_text(json.dumps(plan))
-    said = _tool(target, "org.apache.kafka.tools.DeleteRecordsCommand")(
+    said = tool_of(target, "org.apache.kafka.tools.DeleteRecordsCommand")(
         "--offset-json-file", str(where)
     )
-    _expect(said, "low_watermark: 6")
-    offsets = _tool(target, "org.apache.kafka.tools.GetOffsetShell")
+    expect(said, "low_watermark: 6")
+    offsets = tool_of(target, "org.apache.kafka.tools.GetOffsetShell")
     _same(offsets("--topic", name, "--time", "earliest").split(), [f"{name}:0:6"])
 
 
 def dump_log(target: Target) -> None:
     """kafka-dump-log: reads our segments and indexes and finds nothing wrong with them."""
     name = target.topic("tool-dump")
-    _create(target, name, {"segment.bytes": str(1 << 20)})
+    create(target, name, {"segment.bytes": str(1 << 20)})
     producer, count = Producer({"bootstrap.servers": target.bootstrap}), 100
     for n in range(count):
         producer.produce(name, f"value-{n} ".ljust(16_000, "."), f"key-{n}", partition=0)
@@ -155,14 +155,14 @@ def dump_log(target: Target) -> None:
     logs = sorted(target.data.glob(f"**/{name}-0/*.log"))
     if len(logs) < 2:
         raise WrongAnswerError(f"1.6 MB in segments of 1 MB should be two files, found {logs}")
-    said = "".join(_dump("--print-data-log", "--files", str(log)) for log in logs)
-    _expect(said, *(f"offset: {n} " for n in range(count)))
-    _expect(said, *(f"key: key-{n} payload: value-{n} ." for n in range(count)))
-    _refuse(said, "isvalid: false", "invalid bytes")
+    said = "".join(dump("--print-data-log", "--files", str(log)) for log in logs)
+    expect(said, *(f"offset: {n} " for n in range(count)))
+    expect(said, *(f"key: key-{n} payload: value-{n} ." for n in range(count)))
+    refuse(said, "isvalid: false", "invalid bytes")
     for index in (logs[0].with_suffix(".index"), logs[0].with_suffix(".timeindex")):
-        said = _dump("--files", str(index))
-        _expect(said, "offset: ")
-        _refuse(said, "ismatch", "ut of order", "not found in the log")
+        said = dump("--files", str(index))
+        expect(said, "offset: ")
+        refuse(said, "ismatch", "ut of order", "not found in the log")
     _dump_offsets(target, name)
 
 
@@ -175,10 +175,10 @@ def _dump_offsets(target: Target, name: str) -> None:
     assert target.data is not None, "only asked for when the data directory is known"
     logs = target.data.glob("**/__consumer_offsets-*/*.log")
     said = "".join(
-        _dump("--offsets-decoder", "--files", str(log)) for log in logs if group in _text(log)
+        dump("--offsets-decoder", "--files", str(log)) for log in logs if group in _text(log)
     )
-    _expect(said, f'"group":"{group}","topic":"{name}","partition":0', '"offset":42', "a note")
-    _refuse(said, "isvalid: false", "invalid bytes")
+    expect(said, f'"group":"{group}","topic":"{name}","partition":0', '"offset":42', "a note")
+    refuse(said, "isvalid: false", "invalid bytes")
 
 
 def cluster_id(target: Target) -> None:
@@ -190,8 +190,8 @@ def cluster_id(target: Target) -> None:
 
 def api_versions(target: Target) -> None:
     """kafka-broker-api-versions: nothing the Java client needs is missing."""
-    said = _tool(target, "org.apache.kafka.tools.BrokerApiVersionsCommand")()
-    _expect(said, "Produce(0):", "Fetch(1):", "Metadata(3):", "[usable: ")
+    said = tool_of(target, "org.apache.kafka.tools.BrokerApiVersionsCommand")()
+    expect(said, "Produce(0):", "Fetch(1):", "Metadata(3):", "[usable: ")
 
 
 TOOLS = {
@@ -213,7 +213,7 @@ def _text(path: Path) -> str:
     return path.read_bytes().decode("latin-1")
 
 
-def _tool(target: Target, program: str) -> Callable[..., str]:
+def tool_of(target: Target, program: str) -> Callable[..., str]:
     """The program as a function: arguments in, what it prints out."""
 
     def tool(*arguments: str, given: str = "") -> str:
@@ -230,23 +230,26 @@ def _to(target: Target) -> list[str]:
     return ["--bootstrap-server", target.bootstrap]
 
 
-def _dump(*arguments: str) -> str:
+def dump(*arguments: str) -> str:
+    """What kafka-dump-log prints."""
     return run([*_java("org.apache.kafka.tools.DumpLogSegments"), *arguments])
 
 
-def _create(target: Target, name: str, config: dict[str, str] | None = None) -> None:
+def create(target: Target, name: str, config: dict[str, str] | None = None) -> None:
+    """A topic of one partition."""
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
     admin.create_topics([NewTopic(name, 1, 1, config=config or {})])[name].result()
 
 
-def _node(target: Target) -> str:
+def node(target: Target) -> str:
+    """The number of a broker."""
     brokers = AdminClient({"bootstrap.servers": target.bootstrap}).list_topics(timeout=10).brokers
     return str(next(iter(brokers)))
 
 
 def _fill(target: Target, name: str) -> None:
     """Ten records in one partition, a millisecond apart."""
-    _create(target, name)
+    create(target, name)
     producer = Producer({"bootstrap.servers": target.bootstrap, "acks": "all"})
     for n in range(_COUNT):
         producer.produce(
@@ -284,13 +287,15 @@ def _columns(said: str, topic: str, count: int = 4) -> list[list[str]]:
     return [row[row.index(topic) + 1 :][:count] for row in rows if topic in row]
 
 
-def _expect(said: str, *words: str) -> None:
+def expect(said: str, *words: str) -> None:
+    """All of these were said."""
     for word in words:
         if word not in said:
             raise WrongAnswerError(f"expected {word!r} in:\n{said[-600:]}")
 
 
-def _refuse(said: str, *words: str) -> None:
+def refuse(said: str, *words: str) -> None:
+    """None of these was said."""
     for word in words:
         if word in said:
             raise WrongAnswerError(f"did not expect {word!r} in:\n{said[-600:]}")
