@@ -1,6 +1,8 @@
 """A partition as the log of a machine: its records written, committed and read back.
 
-1. The records of one decision are one batch: a crash leaves all of them or none.
+1. The records of one decision are one batch: a crash leaves all of them or none.  It is a plain
+   one, one of a producer's transaction, or the marker that ends such a transaction; whatever it
+   is, it is read back as the machine decided it.
 2. Nothing is appended under another leader epoch than the one the machine was loaded in.  Who
    led in between may have written what the machine does not know.
 3. A batch that cannot be read is told to the operator and skipped: a coordinator that never
@@ -17,11 +19,13 @@ from waystation.model.errors import (
     StorageError,
     WaystationError,
 )
-from waystation.model.ids import LeaderEpoch
-from waystation.model.offsets import Offset
+from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
+from waystation.model.machines import InTransaction
+from waystation.model.offsets import Millis, Offset
 from waystation.partition.partition import ACKS_ALL, Partition
 from waystation.records.batch import BatchBuilder, rows_of
-from waystation.records.header import batches, check
+from waystation.records.control import Marker, read_marker
+from waystation.records.header import BatchHeader, batches, check
 from waystation.records.record import Row
 from waystation.runtime.clock import Clock
 from waystation.runtime.machine import OnCommit
@@ -52,16 +56,17 @@ class PartitionLog(Generic[R]):
         self._clock = clock
 
     def append(self, records: Sequence[R]) -> Offset:
-        """Write records as one batch; where the log ends now."""
+        """Write the records of one decision as one batch; where the log ends now."""
         partition, now = self._partition, self._clock.now()
         partition.check_epoch(self._epoch)
-        limit_bytes = partition.settings.max_message_bytes
-        batch = BatchBuilder(limit_bytes=limit_bytes)
-        for record in records:
-            key, value = self._encode(record)
-            if not batch.append(key, value, timestamp=now):
-                raise MessageTooLargeError(batch.size_bytes, limit_bytes, "one decision")
-        appended = partition.append(memoryview(bytearray(batch.build())), ACKS_ALL, now)
+        marker = records[0]
+        if isinstance(marker, Marker):
+            assert len(records) == 1, f"{len(records)} records in what ends a transaction"
+            appended = partition.append_marker(marker, now)
+        else:
+            limit_bytes = partition.settings.max_message_bytes
+            batch = encoded(records, self._encode, now, limit_bytes)
+            appended = partition.append(memoryview(batch), ACKS_ALL, now)
         return Offset(appended.last_offset + 1)
 
     @property
@@ -72,6 +77,48 @@ class PartitionLog(Generic[R]):
     def when_committed(self, end: Offset, told: OnCommit) -> bool:
         """As the partition says."""
         return self._partition.when_committed(end, told)
+
+
+class PartitionProducers:
+    """What a partition knows of transactional producers, for a machine to ask before it decides."""
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def refusal(self, producer_id: ProducerId, epoch: ProducerEpoch) -> WaystationError | None:
+        """Why nothing of the producer's transaction would be stored, if that is so."""
+        try:
+            self._partition.log.producers.check_epoch(producer_id, epoch)
+        except WaystationError as error:
+            return error
+        return None
+
+    def refusal_of_marker(self, marker: Marker) -> WaystationError | None:
+        """Why the marker would not be stored, if that is so."""
+        try:
+            self._partition.log.producers.check_marker(marker)
+        except WaystationError as error:
+            return error
+        return None
+
+
+def encoded(records: Sequence[Any], encode: Encode, now: Millis, limit_bytes: int) -> bytearray:
+    """The batch of one decision, as it is appended; a marker is made by the partition itself."""
+    batch = BatchBuilder(limit_bytes=limit_bytes)
+    first = records[0]
+    if isinstance(first, InTransaction):
+        batch.producer_id, batch.producer_epoch = first.producer_id, first.producer_epoch
+        batch.is_transactional = True
+    for record in records:
+        plain = record
+        if batch.is_transactional:
+            assert record[:2] == first[:2], f"{record} in a decision that begins with {first}"
+            plain = record.record
+        if not batch.append(*encode(plain), timestamp=now):
+            raise MessageTooLargeError(batch.size_bytes, limit_bytes, "one decision")
+    return bytearray(batch.build())
 
 
 async def settled(partition: Partition, epoch: LeaderEpoch) -> Offset:
@@ -101,7 +148,7 @@ async def load(
 
     Files are read by a thread, records decoded and applied in turns of the loop's time.
     """
-    offset, count = partition.log.log_start, 0
+    offset, count, name = partition.log.log_start, 0, str(partition.name)
     while offset < end:
         partition.check_epoch(epoch)
         region, behind = partition.read(offset, _CHUNK_BYTES, at_least_one=True)
@@ -111,22 +158,29 @@ async def load(
             chunk = await asyncio.to_thread(region.read)
         except OSError as error:
             raise StorageError(f"cannot read {partition.name}: {error}") from error
-        count += await replay(_records(partition, chunk, read), apply, clock)
+        count += await replay(records_in(chunk, read, name), apply, clock)
         offset = behind
     partition.check_epoch(epoch)
     return count
 
 
-def _records(partition: Partition, chunk: bytes, read: Read) -> Iterator[list[Any]]:
+def records_in(chunk: bytes, read: Read, name: str) -> Iterator[list[Any]]:
     """Every record of the chunk, in slices that follow the batches."""
     for at, header in batches(chunk):
-        if header.is_control:
-            continue
         try:
             check(chunk, at)
+            if header.is_control:
+                marker = read_marker(chunk, at)
+                yield [] if marker is None else [marker]
+                continue
             rows = rows_of(chunk, at)
         except CorruptBatchError as error:
-            _events.error("batch.unreadable", partition=str(partition.name), reason=str(error))
+            _events.error("batch.unreadable", partition=name, reason=str(error))
             continue
         for first in range(0, len(rows), SLICE):
-            yield read(rows[first : first + SLICE])
+            records = read(rows[first : first + SLICE])
+            yield _undecided(header, records) if header.is_transactional else records
+
+
+def _undecided(header: BatchHeader, records: Sequence[R]) -> list[InTransaction[R]]:
+    return [InTransaction(header.producer_id, header.producer_epoch, one) for one in records]

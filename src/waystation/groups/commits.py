@@ -104,7 +104,7 @@ class Commits:
             case OffsetForgotten():
                 self._offsets.forget(*record)
                 self.pending.forget(*record)
-            case InTransaction(producer_id, _, offset):
+            case InTransaction(producer_id, _, OffsetCommitted() as offset):
                 self.pending.add(producer_id, offset)
             case Marker(producer_id=producer_id, committed=committed):
                 for offset in self.pending.end(producer_id, committed=committed):
