@@ -151,6 +151,23 @@ def test_a_refusal_is_its_own_request_s_and_the_next_one_goes_on(
     assert log.verdicts == [{P0: refusal}, {P1: None}]
 
 
+def test_a_coordinator_that_fails_while_it_is_asked_answers_all_at_once(
+    log: Log, coordinator: Coordinator
+) -> None:
+    error = InvalidTxnStateError("it has failed")
+    log.enter("first", P0)
+
+    def fail(wanted: list[TopicPartition], hear: Hear) -> None:
+        coordinator.answer(error=error)
+        hear(dict.fromkeys(wanted, error))
+
+    went = log.admission.enter(ONE, lambda: [P1], fail, lambda _: log.went.append("second"))
+
+    assert went
+    assert log.went == ["first", "second"]
+    assert len(log.admission) == 0
+
+
 def test_answers_at_once_need_no_deeper_stack_for_a_longer_line(log: Log) -> None:
     slow, quick = log.coordinator, Coordinator(at_once=True)
     log.enter("first", P0)

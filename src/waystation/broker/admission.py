@@ -107,7 +107,8 @@ class Admission:
                 first.go(first.verdict)
         finally:
             line.advancing = False
-        if not line.entries:
+        # Gone already where asking for one request made a coordinator that failed answer them all.
+        if not line.entries and self._lines.get(producer) is line:
             del self._lines[producer]
 
     def _ready(self, producer: ProducerId, line: _Line, first: _Entry) -> bool:
