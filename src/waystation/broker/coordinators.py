@@ -7,7 +7,7 @@ makes them groups: the topics they read, and the metrics they are counted by.
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from waystation.broker.group_records import GroupRecordReader, encode
-from waystation.broker.machine_log import PartitionLog, load
+from waystation.broker.machine_log import PartitionLog, PartitionProducers, load
 from waystation.broker.posts import ID_BYTES_MAX, InternalTopic, Loaded, Posts, fits_into_a_key
 from waystation.broker.replicas import Replicas
 from waystation.broker.topics import Topics
@@ -141,7 +141,12 @@ class GroupCoordinators(Posts[Record]):
     async def _replayed(
         self, partition: Partition, epoch: LeaderEpoch, end: Offset
     ) -> Loaded[Record]:
-        machine = Groups(self._settings, self._seen, lambda: str(self._chance.new_id()))
+        machine = Groups(
+            self._settings,
+            self._seen,
+            lambda: str(self._chance.new_id()),
+            PartitionProducers(partition),
+        )
         read = GroupRecordReader().read_rows
         count = await load(partition, epoch, end, read, machine.apply, self._clock)
         log = GroupLog(partition, epoch, encode, self._clock)
