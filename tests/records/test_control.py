@@ -91,7 +91,7 @@ def test_what_is_no_marker_is_none() -> None:
     assert read_marker(assemble(emptied, b"")) is None
 
 
-def test_a_control_record_that_is_cut_short_is_corrupt() -> None:
+def test_a_marker_that_is_cut_short_is_corrupt() -> None:
     without_value = bytes.fromhex("14000000 08 00000001 01 00")
 
     with pytest.raises(CorruptBatchError, match="too short"):

@@ -1,5 +1,8 @@
 """What compaction leaves of a batch."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,9 +12,12 @@ from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.records.batch import BatchBuilder, assemble, records_of
 from waystation.records.compression import Codec
+from waystation.records.control import Marker, marker_batch, read_marker
+from waystation.records.endings import Aborted, Endings
 from waystation.records.header import (
     DELETE_HORIZON,
     BatchHeader,
+    Buffer,
     TimestampType,
     check,
     peek,
@@ -220,16 +226,179 @@ def test_a_retention_without_end_is_a_horizon_at_the_end_of_time() -> None:
     assert records_of(left) == records_of(batch)
 
 
+# --- transactions ---------------------------------------------------------------------------
+
+
+class Span(NamedTuple):
+    """An aborted transaction."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+
+
+def written(*rows: Row, at: int, producer: int = 7) -> bytes:
+    builder = BatchBuilder(
+        producer_id=ProducerId(producer),
+        producer_epoch=ProducerEpoch(3),
+        base_sequence=40,
+        is_transactional=True,
+    )
+    for key, value in rows:
+        builder.append(key, value, timestamp=NOW)
+    batch = bytearray(builder.build())
+    stamp(batch, 0, Offset(at), LeaderEpoch(5))
+    return bytes(batch)
+
+
+def marker(*, at: int, producer: int = 7, commit: bool = True) -> bytes:
+    batch = marker_batch(Marker(ProducerId(producer), ProducerEpoch(3), 1, commit), NOW)
+    stamp(batch, 0, Offset(at), LeaderEpoch(5))
+    return bytes(batch)
+
+
+class Pass:
+    """One pass over whole batches."""
+
+    def __init__(
+        self,
+        *batches: bytes,
+        aborted: Sequence[Span] = (),
+        now: int = NOW,
+        must_stay: bool = False,
+        last_of: dict[ProducerId, Offset] | None = None,
+    ) -> None:
+        self.left: list[bytes] = []
+        window = b"".join(batches)
+        keys = KeyMap(100, bytes(16))
+        spans = Aborted(aborted)
+        KeyNotes(keys, Offset(0), spans).take(memoryview(window))
+        terms = Terms(END, Millis(now), DAY_MS, last_of or {})
+        self.sieve = Sieve(keys, terms, self._keep, Endings(spans))
+        taken = self.sieve.take(memoryview(window), len(window) if must_stay else -1)
+        assert taken == len(window)
+
+    def _keep(self, content: Buffer, *_: object) -> None:
+        check(bytes(content))
+        self.left.append(bytes(content))
+
+    @property
+    def offsets(self) -> list[int]:
+        return [peek(one).base_offset for one in self.left]
+
+
+ABORTED = Span(ProducerId(7), Offset(1), Offset(3))
+
+
+def test_an_aborted_record_goes_and_nothing_gives_way_to_it() -> None:
+    first = written((b"k", b"committed"), at=0, producer=8)
+    taken_back = written((b"k", b"taken back"), at=1)
+    ends = (marker(at=2, producer=8), marker(at=3, commit=False))
+
+    done = Pass(first, taken_back, *ends, aborted=[ABORTED])
+
+    assert done.left == [first, *ends]
+    assert done.sieve.needed_markers == {2, 3}
+    assert done.sieve.horizon is None
+
+
+def test_others_of_the_same_producer_count() -> None:
+    before, after = written((b"a", b"1"), at=0), written((b"b", b"2"), at=4)
+    plain = batch_of((b"c", b"3"))
+    batches = (before, written((b"a", b"2"), at=1), marker(at=3, commit=False), after, plain)
+
+    done = Pass(*batches, aborted=[ABORTED])
+
+    assert done.offsets == [0, 3, 4, BASE]
+
+
+def test_the_last_batch_of_a_producer_stays_as_a_header_and_its_marker_with_it() -> None:
+    batches = written((b"k", b"v"), at=1), marker(at=3, commit=False)
+
+    done = Pass(*batches, aborted=[ABORTED], last_of={ProducerId(7): Offset(1)})
+    again = Pass(*done.left, aborted=[ABORTED], last_of={ProducerId(7): Offset(1)})
+
+    assert [peek(one).records_count for one in done.left] == [0, 1]
+    assert again.left == done.left
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_without_its_transaction_is_dated_and_then_goes(commit: bool) -> None:
+    alone = marker(at=9, commit=commit)
+
+    dated = Pass(alone)
+    (left,) = dated.left
+    waiting = Pass(left, now=NOW + DAY_MS - 1)
+    gone = Pass(left, now=NOW + DAY_MS)
+
+    assert peek(left).delete_horizon == dated.sieve.horizon == NOW + DAY_MS
+    assert read_marker(left) == read_marker(alone)
+    assert records_of(left)[0].timestamp == peek(left).max_timestamp == NOW
+    assert (waiting.left, waiting.sieve.horizon) == ([left], NOW + DAY_MS)
+    assert not waiting.sieve.changed
+    assert gone.left == []
+    assert not dated.sieve.needed_markers
+
+
+def test_a_dated_marker_stays_if_its_transaction_is_there_after_all() -> None:
+    (dated,) = Pass(marker(at=9)).left
+
+    assert Pass(written((b"k", b"v"), at=8), dated, now=NOW + 9 * DAY_MS).offsets == [8, 9]
+
+
+def test_a_marker_at_a_segments_end_leaves_its_header() -> None:
+    (dated,) = Pass(marker(at=9)).left
+    (left,) = Pass(dated, now=NOW + DAY_MS, must_stay=True).left
+
+    assert peek(left).records_count == 0
+    assert peek(left).next_offset == 10
+    assert read_marker(left) is None
+    assert Pass(left, now=NOW + DAY_MS, must_stay=True).left == [left]
+    assert Pass(left, now=NOW + DAY_MS).left == []
+
+
+def test_endings_can_be_gone_through_again() -> None:
+    endings = Endings()
+    endings.took_back(peek(written((b"k", b"v"), at=1)))
+    end = peek(marker(at=2))
+
+    assert endings.copy().needs(end)
+    assert endings.copy().needs(end)
+    assert endings.needs(end)
+    assert not endings.needs(end)
+
+
+def test_control_batches_of_other_kinds_stay() -> None:
+    another = batch_of((b"\0\0\0\5", b"\0\0\0\0\0\0"))
+    another = assemble(peek(another)._replace(attributes=0x20), another[61:])
+
+    assert sift(another) == another
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=30))
+def test_a_batch_is_aborted_if_a_span_of_its_producer_holds_it(
+    steps: list[tuple[int, int]],
+) -> None:
+    """Step 0 aborts, 1 commits, others write."""
+    spans, opened, expected = [], dict[int, int](), dict[int, bool]()
+    batches: dict[int, tuple[int, int]] = {}
+    for offset, (producer, what) in enumerate(steps):
+        if what > 1:
+            begun = opened.setdefault(producer, offset)
+            batches[offset] = (producer, begun)
+        elif producer in opened:
+            begun = opened.pop(producer)
+            if what == 0:
+                spans.append(Span(ProducerId(producer), Offset(begun), Offset(offset)))
+            expected.update({at: what == 0 for at in batches if batches[at] == (producer, begun)})
+    aborted = Aborted(spans[::-1])
+
+    for at, (producer, _) in batches.items():
+        found = aborted.holds(peek(written((b"k", b"v"), at=at, producer=producer)))
+        assert found == expected.get(at, False)
+
+
 # --- others ---------------------------------------------------------------------------------
-
-
-def test_markers_stay() -> None:
-    marker = batch_of((b"\0\0\0\0", b"\0\0\0\0\0\0"))
-    marker = assemble(peek(marker)._replace(attributes=0x30), marker[61:])
-    later = bytearray(marker)
-    stamp(later, 0, Offset(500), LeaderEpoch(5))
-
-    assert sift(marker, keys=map_of(bytes(later))) == marker
 
 
 def test_records_that_contradict_their_header_are_refused() -> None:

@@ -11,7 +11,6 @@ What a marker does to a log is decided in ``storage/producer_state.py``.
 """
 
 from struct import Struct
-from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -104,13 +103,12 @@ def read_marker(data: Buffer, at: int = 0) -> Marker | None:
     if not rows:
         return None
     _, _, key, value, _ = rows[0]
-    try:
-        kind = _KEY.unpack_from(key or b"")[1]
-        if kind not in (_ABORT, _COMMIT):
-            return None
-        epoch = _VALUE.unpack_from(value or b"")[1]
-    except struct_error:
+    kind = _KEY.unpack_from(key)[1] if key and len(key) >= _KEY.size else None
+    if kind not in (_ABORT, _COMMIT):
+        return None
+    if value is None or len(value) < _VALUE.size:
         raise CorruptBatchError(
-            f"the control record at offset {header.base_offset} is too short to be one"
-        ) from None
+            f"the marker at offset {header.base_offset} is too short to name its coordinator"
+        )
+    epoch = _VALUE.unpack_from(value)[1]
     return Marker(header.producer_id, header.producer_epoch, epoch, kind == _COMMIT)

@@ -8,7 +8,8 @@
 3. A tombstone stays for as long as it was told after everything it deletes is gone.  From when
    on it may go is written into its batch, in Kafka's way: a bit of the attributes, and the moment
    in place of the base timestamp.
-4. Markers of transactions stay.  Which of them may go is for whoever knows transactions to say.
+4. Records of aborted transactions go.  A marker stays while it is needed (``endings.py``), and
+   then for as long as a tombstone; from when on it may go is written into it in the same way.
 5. No batch is believed, nor written anew, that does not match its checksum.
 
 Both take windows: stretches of a segment that begin with a batch, and say how much of them they
@@ -26,6 +27,8 @@ from waystation.records import codec as record_codec
 from waystation.records.batch import assemble, payload_of
 from waystation.records.codec import BATCH_FIELDS, PLACE_FIELDS
 from waystation.records.compression import Codec, compress
+from waystation.records.control import read_marker
+from waystation.records.endings import Aborted, Endings
 from waystation.records.header import (
     CODEC_MASK,
     DELETE_HORIZON,
@@ -110,12 +113,13 @@ class _Places:
 class KeyNotes:
     """Notes the keys of one window after the other."""
 
-    __slots__ = ("_keys", "_places", "_since", "full_at")
+    __slots__ = ("_aborted", "_keys", "_places", "_since", "full_at")
 
-    def __init__(self, keys: KeyMap, since: Offset) -> None:
+    def __init__(self, keys: KeyMap, since: Offset, aborted: Aborted | None = None) -> None:
         """Records before ``since`` were noted, and sifted, in an earlier life of the map."""
         self._keys = keys
         self._since = since
+        self._aborted = aborted or Aborted()
         self._places = _Places()
         self.full_at: Offset | None = None
         """The first record for which there was no room."""
@@ -132,11 +136,14 @@ class KeyNotes:
             header = _whole_batch(window, at)
             if header is None:
                 break
-            if header.next_offset > self._since and not header.is_control:
+            if header.next_offset > self._since and self._counts(header):
                 records = places.find(window[at : at + header.size_bytes], header)
                 self._note(places.payload, records)
             at += header.size_bytes
         return at
+
+    def _counts(self, header: BatchHeader) -> bool:
+        return not header.is_control and not self._aborted.holds(header)
 
     def _note(self, payload: Buffer, records: int) -> None:
         noted = self._keys.note(payload, self._places.numbers, records, self._since)
@@ -147,9 +154,22 @@ class KeyNotes:
 class Sieve:
     """Hands what is left of one window after the other to ``keep``."""
 
-    __slots__ = ("_keep", "_keys", "_places", "_terms", "changed", "horizon")
+    __slots__ = (
+        "_endings",
+        "_keep",
+        "_keys",
+        "_places",
+        "_terms",
+        "changed",
+        "horizon",
+        "needed_markers",
+    )
 
-    def __init__(self, keys: KeyMap, terms: Terms, keep: Keep) -> None:
+    def __init__(
+        self, keys: KeyMap, terms: Terms, keep: Keep, endings: Endings | None = None
+    ) -> None:
+        """``endings`` has followed the log from its beginning up to the first window."""
+        self._endings = endings or Endings()
         self._keys = keys
         self._terms = terms
         self._keep = keep
@@ -157,7 +177,9 @@ class Sieve:
         self.changed = False
         """Whether what is left differs from what was there."""
         self.horizon: Millis | None = None
-        """The earliest moment at which a tombstone that stayed may go."""
+        """The earliest moment at which a tombstone or marker that stayed may go."""
+        self.needed_markers: set[Offset] = set()
+        """Where markers lie whose transactions have batches in the log."""
 
     def take(self, window: memoryview, end: int) -> int:
         """Sift the whole batches in ``window``; how many bytes they take.
@@ -206,7 +228,9 @@ class Sieve:
     def sift(self, batch: Buffer, header: BatchHeader, *, must_stay: bool) -> Buffer | None:
         """What is left of the batch: itself if nothing changes, ``None`` if nothing is left."""
         if header.is_control:
-            return batch
+            return self._sift_marker(batch, header, must_stay)
+        if header.is_transactional and self._endings.took_back(header):
+            return self._without_records(batch, header, must_stay)
         terms = self._terms
         horizon = header.delete_horizon
         drop_tombstones = horizon is not None and horizon <= terms.now
@@ -221,6 +245,26 @@ class Sieve:
         if kept == header.records_count and not dated:
             return batch
         return self._rewritten(header, kept, newest, horizon)
+
+    def _sift_marker(self, batch: Buffer, header: BatchHeader, must_stay: bool) -> Buffer | None:
+        if self._endings.needs(header):
+            self.needed_markers.add(header.base_offset)
+            return batch
+        horizon, terms = header.delete_horizon, self._terms
+        if horizon is not None and horizon <= terms.now:
+            return self._without_records(batch, header, must_stay)
+        if not header.records_count:
+            return batch if must_stay else None
+        if read_marker(batch) is None:
+            return batch
+        dated = batch
+        if horizon is None:
+            horizon = Millis(min(terms.now + terms.delete_retention_ms, _END_OF_TIME))
+            self._places.find(batch, header)
+            newest = header.max_timestamp - header.base_timestamp
+            dated = self._rewritten(header, header.records_count, newest, horizon)
+        self.horizon = horizon if self.horizon is None else min(self.horizon, horizon)
+        return dated
 
     def _is_clean(self, header: BatchHeader) -> bool:
         """Whether all that the batch's tombstones delete goes in this pass, or is gone."""

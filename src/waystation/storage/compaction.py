@@ -6,8 +6,11 @@
    records that a later one of the same key makes needless (``records/sieve.py``).
 3. Each new segment takes the place of the old ones before the next is begun, from the oldest to
    the newest, and for good (``swapping.py``).  A record is therefore gone only while the later one
-   is there, and a tombstone only after everything that it deletes.
-4. Nothing that does not match its checksum is written anew: a damaged log is left as it is.
+   is there, a tombstone only after everything that it deletes, and a marker only after all of its
+   transaction.
+4. Of transactions all are ended that a pass comes by: what was aborted goes, what was committed
+   is compacted like everything else.
+5. Nothing that does not match its checksum is written anew: a damaged log is left as it is.
 
 What is worth a pass is decided elsewhere: ``cleanable.py`` says what may be compacted.
 """
@@ -19,6 +22,7 @@ from functools import partial
 
 from waystation.model.errors import StorageError
 from waystation.model.offsets import Millis, Offset
+from waystation.records.endings import Aborted, Endings
 from waystation.records.keys import SLOT_BYTES, KeyMap
 from waystation.records.sieve import UNKNOWN, KeyNotes, Sieve, Terms
 from waystation.storage.cleanable import Dirt, next_group
@@ -55,7 +59,9 @@ class Compaction:
         dirty_offsets = max(dirt.end - dirt.first_dirty, 0)
         slots = min(map_bytes // SLOT_BYTES, dirty_offsets * 4 // 3 + 8)
         self._keys = KeyMap(slots, secret)
-        self._notes = KeyNotes(self._keys, dirt.first_dirty)
+        aborted = Aborted(log.aborted(log.segments[0].base_offset, dirt.end))
+        self._endings = Endings(aborted)
+        self._notes = KeyNotes(self._keys, dirt.first_dirty, aborted)
         self._overtaken = False
         self._swap: Swap | None = None
         self.end = dirt.end
@@ -63,7 +69,7 @@ class Compaction:
         self.cleaned_bytes = self.freed_bytes = 0
         """Of the segments that were gone through so far, and of what they lost."""
         self.horizon: Millis | None = None
-        """The earliest moment at which a tombstone that stayed may go."""
+        """The earliest moment at which a tombstone or marker that stayed may go."""
         self.finished = False
         """Whether the pass went through."""
 
@@ -159,7 +165,9 @@ class Compaction:
         """
         swap = self._swap = Swap(self._log, group, self._now, self._cuts)
         writing = Writing(self._log, swap, group, self._spent)
-        yield partial(self._write, writing, self._log.producers.active())
+        # The group may have to be gone through again.
+        endings = self._endings.copy()
+        yield partial(self._write, writing, self._log.producers.active(), endings)
         self._check()
         if self._log.swap is swap:
             if not swap.replace():
@@ -173,23 +181,25 @@ class Compaction:
             self._check()
             self.freed_bytes += writing.source_bytes - swap.size_bytes
         self._swap = None
+        self._endings = endings
         self.cleaned_bytes += writing.source_bytes
         return True
 
-    def _write(self, writing: Writing, producers: list[Producer]) -> None:
-        sieve = Sieve(self._keys, self._terms(producers), writing.keep)
+    def _write(self, writing: Writing, producers: list[Producer], endings: Endings) -> None:
+        sieve = Sieve(self._keys, self._terms(producers), writing.keep, endings)
         writing.run(sieve)
         if sieve.horizon is not None:
             self.horizon = min(self.horizon or sieve.horizon, sieve.horizon)
 
     def _terms(self, producers: list[Producer]) -> Terms:
-        last_of = {one.producer_id: self._last_of(one) for one in producers}
+        last_of = {
+            one.producer_id: self._last_of(ends)
+            for one in producers
+            # The loop may add to them meanwhile, or begin others: they are copied at once.
+            if (ends := [batch.last_offset for batch in list(one.batches)])
+        }
         return Terms(self.end, self._now, self._log.settings.delete_retention_ms, last_of)
 
-    def _last_of(self, producer: Producer) -> Offset:
-        """Where the newest batch ends that a crash cannot take.
-
-        The loop may add to the list meanwhile: it is copied at once.
-        """
-        ends = [one.last_offset for one in list(producer.batches)]
+    def _last_of(self, ends: list[Offset]) -> Offset:
+        """Where the newest batch of a producer ends that a crash cannot take."""
         return max((end for end in ends if end < self._log.flushed_end), default=UNKNOWN)

@@ -16,6 +16,7 @@ from waystation.storage.log import Log
 from waystation.storage.open_files import OpenFiles
 from waystation.storage.segment import Segment
 from waystation.storage.swapping import Swap
+from waystation.storage.txn_index import ENTRY as TXN_ENTRY
 from waystation.storage.walk import go_through
 
 _WRITE_BYTES = 1 << 20
@@ -44,6 +45,12 @@ class Writing:
         self._swap = swap
         self._base = group[0].base_offset
         self._sources = [Source(one) for one in group]
+        self._aborted = [
+            aborted
+            for one in group
+            if one.txn_index is not None
+            for aborted in one.txn_index.since(one.base_offset)
+        ]
         self._spent = spent
         self._fresh: Segment | None = None
         self._out = bytearray()
@@ -59,6 +66,7 @@ class Writing:
         if not sieve.changed and len(self._sources) == 1:
             self._swap.discard()
             return
+        self._note_aborted(fresh, sieve)
         self._sync(fresh)
         self._swap.size_bytes = fresh.size_bytes
         self._swap.commit()
@@ -103,7 +111,16 @@ class Writing:
             fresh = Segment.create(files, self._log.path, self._base, names.CLEANED)
             fresh.offset_index.handle.open()
             fresh.time_index.handle.open()
+            if names.TXN_INDEX in self._swap.indexes:
+                fresh.begin_txn_index().handle.open()
         return fresh
+
+    def _note_aborted(self, fresh: Segment, sieve: Sieve) -> None:
+        """Who reads what was there before this pass must know what to leave out."""
+        for one in self._aborted:
+            if one.last_offset in sieve.needed_markers:
+                fresh.note_aborted(one)
+                self._swap.txn_bytes += TXN_ENTRY.size
 
     def _put(self) -> None:
         """Write the end of what was noted, and let the disk begin with it."""

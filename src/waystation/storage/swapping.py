@@ -10,7 +10,8 @@ directory synced after each line:
 
 A crash before 2 leaves the old segments, and the rest is swept away; a crash after it leaves a
 log that ends in ``.swap``, and ``finish_swaps`` does what is left to do.  Because the indexes come
-first, one that has its final name beside such a log is a new one.
+first, one that has its final name beside such a log is a new one.  For that to be true of aborted
+transactions, the new segment has a file of them, if an empty one, wherever an old one had.
 
 Lines 3 and 4 are renames on the loop's thread; syncs are for another.  Readers that hold the old
 files go on with them.
@@ -26,7 +27,6 @@ from waystation.storage.segment import Segment
 from waystation.storage.walk import BrokenBatchError, walk
 from waystation.telemetry.logs import get_logger
 
-_INDEXES = (names.OFFSET_INDEX, names.TIME_INDEX)
 _events = get_logger("storage")
 
 
@@ -37,7 +37,16 @@ class OvertakenError(Exception):
 class Swap:
     """One new segment and the old ones it replaces."""
 
-    __slots__ = ("_cuts", "_fresh", "_log", "_now", "_old", "size_bytes")
+    __slots__ = (
+        "_cuts",
+        "_fresh",
+        "_log",
+        "_now",
+        "_old",
+        "indexes",
+        "size_bytes",
+        "txn_bytes",
+    )
 
     def __init__(self, log: Log, old: list[Segment], now: Millis, cuts: int) -> None:
         """``cuts`` is the log's when it was decided what to compact."""
@@ -48,6 +57,11 @@ class Swap:
         self._fresh: Segment | None = None
         self.size_bytes = 0
         """Of the new segment's log, from when it is complete."""
+        self.txn_bytes = 0
+        """Of its index of aborted transactions, likewise."""
+        aborting = any(one.txn_index is not None for one in old)
+        self.indexes = names.INDEXES if aborting else (names.OFFSET_INDEX, names.TIME_INDEX)
+        """Those that the new segment has."""
 
     # --- by any thread ------------------------------------------------------------------
 
@@ -60,7 +74,7 @@ class Swap:
         """Lines 1 and 2, for a new segment whose files are synced."""
         with self._log.cutting:
             self.check()
-            for suffix in _INDEXES:
+            for suffix in self.indexes:
                 self._rename(suffix, names.CLEANED, names.SWAP)
             self._sync_names()
             self._rename(names.LOG, names.CLEANED, names.SWAP)
@@ -88,12 +102,14 @@ class Swap:
             log.directory.files, log.path, base, self.size_bytes, self._old[-1].next_offset
         )
         fresh.log.name += names.SWAP
+        if names.TXN_INDEX in self.indexes:
+            fresh.adopt_txn_index(self.txn_bytes)
         if not log.replace_compacted(self._old, fresh):
             return False
         self._fresh = fresh
         for segment in self._old:
             log.directory.drop_files(log, segment, self._now)
-        for suffix in _INDEXES:
+        for suffix in self.indexes:
             self._rename(suffix, names.SWAP, "")
         return True
 
@@ -118,7 +134,7 @@ class Swap:
     def _remove(self) -> None:
         """The log first: one that is committed must not be left without its indexes."""
         committed, self._log.swap = self._log.swap is self, None
-        for suffix in (names.LOG, *_INDEXES):
+        for suffix in (names.LOG, *names.INDEXES):
             for ending in (names.CLEANED, names.SWAP):
                 self._log.directory.disk.unlink(self._path(suffix, ending))
             if committed:
@@ -150,9 +166,9 @@ def _finish(disk: Disk, folder: Path, base: Offset, found: list[str]) -> None:
     _events.info("swap.finished", path=str(log), end=end)
     for name in found:
         offset, suffix = names.parse_file_name(name) or (Offset(-1), "")
-        if base < offset < end and suffix in (names.LOG, *_INDEXES):
+        if base < offset < end and suffix in (names.LOG, *names.INDEXES):
             disk.unlink(folder / name)
-    for suffix in _INDEXES:
+    for suffix in names.INDEXES:
         index = folder / names.file_name(base, suffix)
         if index.name + names.SWAP in found:
             disk.rename(index.with_name(index.name + names.SWAP), index)
