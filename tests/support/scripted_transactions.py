@@ -2,7 +2,8 @@
 
 ``version`` is the level of the feature transaction.version: with 2 epochs rise with every
 transaction and writing adds partitions, below partitions must be added first.  ``visible`` holds
-the values of committed transactions by partition, in the order of their offsets.
+the values of committed transactions by partition, in the order of their offsets.  An open
+transaction times out once its offsets were asked for ``patience`` times.
 """
 
 from collections import defaultdict
@@ -67,6 +68,7 @@ class TransactionBroker(GroupBroker):
         self.ids: dict[str, Transactional] = {}
         self.visible: defaultdict[int, list[bytes | None]] = defaultdict(list)
         self.ends: list[str] = []
+        self.patience = 3
         self._open: defaultdict[tuple[int, int], list[bytes | None]] = defaultdict(list)
         self.handlers |= {
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
@@ -238,8 +240,12 @@ class TransactionBroker(GroupBroker):
         return TxnOffsetCommitResponse(topics=topics)
 
     def fetch_offsets(self, request: Message) -> Message:
-        if any(known.offsets for known in self.ids.values()):
-            self.refuse(ApiKey.OFFSET_FETCH, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        for name, known in self.ids.items():
+            if known.offsets and self.patience:
+                self.patience -= 1
+                self.refuse(ApiKey.OFFSET_FETCH, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            elif known.offsets:
+                self._time_out(name)
         answer = super().fetch_offsets(request)
         assert isinstance(answer, OffsetFetchResponse)
         return answer
@@ -251,6 +257,13 @@ class TransactionBroker(GroupBroker):
         if known is None or known.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return ErrorCode.NONE if epoch == known.epoch else ErrorCode.PRODUCER_FENCED
+
+    def _time_out(self, name: str) -> None:
+        """Abort for a producer that stays away, and let it write no more."""
+        self._finish(name, commit=False)
+        self.ids[name].epoch += 1
+        self.ids[name].state = "aborted"
+        self.patience = 3
 
     def _begin(self, name: str) -> Transactional:
         known = self.ids[name]

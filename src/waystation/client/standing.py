@@ -139,10 +139,12 @@ class Standing:
 
     def abortable(self, cause: WaystationError) -> TransactionAbortableError:
         """Says that nothing of the transaction counts, and that it may be tried again."""
-        return TransactionAbortableError(
+        told = TransactionAbortableError(
             f"nothing of the transaction of transactional id {self.transactional_id} counts, it "
             f"may be run again; the reason: {cause}"
         )
+        told.__cause__ = cause
+        return told
 
     # --- what happened ----------------------------------------------------------------------
 
