@@ -55,6 +55,7 @@ def checks(only: tuple[str, ...], own_broker: bool) -> dict[str, Check]:
         "java-groups": clients.java_groups,
         "franz-go-groups": clients.franz_go_groups,
         "sarama-groups": clients.sarama_groups,
+        "java-transactions": clients.java_transactions,
         "spark-kafka": spark.connector,
     }
     of_kafka = tools.TOOLS | transactions.TOOLS

@@ -44,6 +44,12 @@ def java_groups(target: Target) -> str:
     return java.KAFKA_VERSION
 
 
+def java_transactions(target: Target) -> str:
+    """Kafka's own client in transactions: the one that uses KIP-890's flow."""
+    run([*_java("Transactions.java"), target.bootstrap, target.topic("java-transactions")])
+    return java.KAFKA_VERSION
+
+
 def franz_go(target: Target) -> str:
     """twmb/franz-go."""
     return _go_letters(target, "franz", _FRANZ_GO)
