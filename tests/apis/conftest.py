@@ -9,12 +9,17 @@ import pytest
 from tests.apis.asking import Asking
 from tests.apis.grouping import Grouping
 from tests.apis.kit import ThreadedNode
+from tests.apis.transacting import Transacting
 from waystation.runtime.chance import Chance
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
-    options = {"group_initial_rebalance_delay_ms": "0", "offsets_topic_num_partitions": "4"}
+    options = {
+        "group_initial_rebalance_delay_ms": "0",
+        "offsets_topic_num_partitions": "4",
+        "transaction_state_log_num_partitions": "4",
+    }
     with ThreadedNode(tmp_path_factory.mktemp("node") / "data", **options) as running:
         yield running
 
@@ -65,6 +70,20 @@ def ann(coordinator: ThreadedNode) -> Iterator[Grouping]:
 def bob(coordinator: ThreadedNode) -> Iterator[Grouping]:
     """The connection of a second member."""
     with Grouping(*coordinator.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def tess(coordinator: ThreadedNode) -> Iterator[Transacting]:
+    """The connection of a transactional producer."""
+    with Transacting(*coordinator.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def tim(coordinator: ThreadedNode) -> Iterator[Transacting]:
+    """The connection of another one."""
+    with Transacting(*coordinator.address) as connected:
         yield connected
 
 

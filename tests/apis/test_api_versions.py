@@ -44,8 +44,25 @@ def test_groups_are_promised_of_both_kinds(client: Asking) -> None:
     assert listed[ApiKey.CONSUMER_GROUP_HEARTBEAT] == 1
     levels = {one.name: one.max_version_level for one in answer.finalized_features}
     assert levels["group.version"] == 1
-    supported = {one.name: one.max_version for one in answer.supported_features}
-    assert supported == levels
+
+
+def test_transactions_are_promised_with_an_epoch_each(client: Asking) -> None:
+    old, new = client.ask(question(), 3), client.ask(question(), 4)
+
+    for answer in (old, new):
+        levels = {one.name: one.max_version_level for one in answer.finalized_features}
+        assert levels["transaction.version"] == 2
+    ranges = {one.name: (one.min_version, one.max_version) for one in new.supported_features}
+    assert ranges["transaction.version"] == (0, 2)
+    assert {name: high for name, (_, high) in ranges.items()} == levels
+    # A lowest level of 0 is what clients of version 3 cannot read.
+    assert all(one.min_version > 0 for one in old.supported_features)
+
+
+def test_our_own_apis_have_numbers_far_from_kafkas(client: Asking) -> None:
+    listed = {one.api_key for one in client.ask(question(), 4).api_keys}
+
+    assert {key for key in listed if key >= 1_000} == {ApiKey.PREPARE_TXN, ApiKey.TXN_OUTCOME}
 
 
 @pytest.mark.parametrize("version", [5, 9, 32_767, -1])
@@ -68,7 +85,7 @@ def test_software_that_is_no_name_is_refused(client: Asking, name: str) -> None:
     assert client.ask(question("kit", name), 4).error_code == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("key", [999, -1, ApiKey.SASL_HANDSHAKE, ApiKey.END_TXN])
+@pytest.mark.parametrize("key", [999, -1, ApiKey.SASL_HANDSHAKE, ApiKey.ELECT_LEADERS])
 def test_an_api_that_is_not_served_ends_its_own_connection_only(
     client: Asking, other: Asking, key: int
 ) -> None:

@@ -5,7 +5,7 @@ import pytest
 from tests.apis.conftest import MakeNode, coordinate
 from tests.apis.grouping import OFFSETS_TOPIC, Grouping
 from tests.apis.kit import ThreadedNode, batch_of, versions
-from waystation.messages.find_coordinator import SHARE, TRANSACTION, FindCoordinatorRequest
+from waystation.messages.find_coordinator import SHARE, FindCoordinatorRequest
 from waystation.messages.metadata import MetadataRequest
 from waystation.model.errors import ErrorCode
 from waystation.wire.versions import ApiKey
@@ -32,7 +32,6 @@ def test_many_groups_are_found_at_once(ann: Grouping) -> None:
 @pytest.mark.parametrize(
     ("key_type", "code"),
     [
-        (TRANSACTION, ErrorCode.UNSUPPORTED_VERSION),
         (SHARE, ErrorCode.INVALID_REQUEST),
         (9, ErrorCode.INVALID_REQUEST),
         (-1, ErrorCode.INVALID_REQUEST),

@@ -36,7 +36,6 @@ def test_who_had_an_id_gets_a_new_one(client: Asking, version: int) -> None:
         ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
         ({"producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": "tx"}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 def test_half_an_identity_is_refused(client: Asking, fields: dict, code: ErrorCode) -> None:  # type: ignore[type-arg]

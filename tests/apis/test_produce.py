@@ -120,9 +120,9 @@ REFUSED: dict[str, tuple[bytes | None, ErrorCode]] = {
     "a delete horizon": (forged(BATCH, attributes=0x40), ErrorCode.INVALID_RECORD),
     "a codec nobody has": (forged(BATCH, attributes=5), ErrorCode.INVALID_RECORD),
     "the broker's timestamps": (forged(BATCH, attributes=8), ErrorCode.INVALID_TIMESTAMP),
-    "a transaction nobody began": (
+    "a transaction without a name": (
         batch_of(b"x", producer=(1, 0, 0), transactional=True),
-        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ),
     "offsets of its own": (forged(BATCH, base_offset=5), ErrorCode.INVALID_RECORD),
     "an offset too many": (forged(BATCH, last_offset_delta=2), ErrorCode.INVALID_RECORD),

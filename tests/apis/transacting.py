@@ -18,6 +18,11 @@ from waystation.messages.end_txn import EndTxnRequest
 from waystation.messages.find_coordinator import TRANSACTION, FindCoordinatorRequest
 from waystation.messages.init_producer_id import InitProducerIdRequest
 from waystation.messages.list_transactions import ListTransactionsRequest
+from waystation.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
 from waystation.messages.prepare_txn import PrepareTxnRequest
 from waystation.messages.produce import ProduceRequest
 from waystation.messages.txn_offset_commit import (
@@ -32,6 +37,9 @@ from waystation.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from waystation.model.errors import ErrorCode
+from waystation.records.batch import records_of
+from waystation.records.control import read_marker
+from waystation.records.header import batches
 
 STATE_TOPIC = "__transaction_state"
 CLASSIC, IMPLICIT = 11, 12
@@ -137,6 +145,20 @@ class Transacting(Asking):
         request = txn_commit_request(writer, group, topic, offset, **who)
         return int(self.ask(request, version).topics[0].partitions[0].error_code)
 
+    def stable_offset(self, group: str, topic: str) -> int:
+        """The offset of partition 0, once no transaction could change it."""
+        asked = OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
+        wanted = [OffsetFetchRequestGroup(group_id=group, topics=[asked])]
+        request = OffsetFetchRequest(groups=wanted, require_stable=True)
+        deadline = time.monotonic() + _WITHIN_S
+        while True:
+            (found,) = self.ask(request, 9).groups[0].topics[0].partitions
+            if found.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                assert found.error_code == 0, found
+                return int(found.committed_offset)
+            assert time.monotonic() < deadline, f"the offset of {group} stays unstable"
+            time.sleep(0.005)
+
     def prepare(self, writer: Writer) -> Any:
         """The answer to PrepareTxn."""
         return self.ask(
@@ -186,8 +208,7 @@ class Transacting(Asking):
         """The values that a read_committed consumer is shown."""
         found = self.fetch(topic, offset, partition=partition, isolation_level=READ_COMMITTED)
         assert found.error_code == 0, found
-        aborted = {one.producer_id: one.first_offset for one in found.aborted_transactions or ()}
-        return visible_values(found, aborted)
+        return visible_values(found)
 
     def await_stable(self, topic: str, *, partition: int = 0) -> None:
         """Wait until no transaction is open in the partition."""
@@ -200,23 +221,20 @@ class Transacting(Asking):
             time.sleep(0.005)
 
 
-def visible_values(found: Any, aborted: dict[int, int]) -> list[bytes]:
-    """What is left without aborted transactions, one for each producer at most, and markers."""
-    from waystation.records.batch import records_of
-    from waystation.records.control import read_marker
-    from waystation.records.header import batches
-
+def visible_values(found: Any) -> list[bytes]:
+    """What is left without markers and without the aborted transactions that a fetch names."""
     data = b"" if found.records is None else bytes(found.records)
-    values = []
+    ahead = sorted((one.first_offset, one.producer_id) for one in found.aborted_transactions or ())
+    aborted, values = set(), []
     for at, header in batches(data):
+        while ahead and ahead[0][0] <= header.last_offset:
+            aborted.add(ahead.pop(0)[1])
         if header.is_control:
-            if (marker := read_marker(data, at)) is not None and not marker.committed:
-                aborted.pop(header.producer_id, None)
-            continue
-        first = aborted.get(header.producer_id)
-        if first is not None and header.is_transactional and header.base_offset >= first:
-            continue
-        values += [record.value for record in records_of(data, at)]
+            marker = read_marker(data, at)
+            if marker is not None and not marker.committed:
+                aborted.discard(header.producer_id)
+        elif not header.is_transactional or header.producer_id not in aborted:
+            values += [record.value for record in records_of(data, at)]
     return values
 
 

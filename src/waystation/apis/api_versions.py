@@ -19,10 +19,13 @@ from waystation.model.errors import ErrorCode
 from waystation.wire.headers import encode_response_header
 from waystation.wire.versions import ApiKey, Versions
 
-# By Kafka's numbers: the level of metadata that clients may assume (4.0), and the server-side
-# group protocol.  What is missing here, clients do not use.
-_FEATURES = {"metadata.version": 25, "group.version": 1}
+# By Kafka's numbers: the level of metadata that clients may assume (4.0), the server-side group
+# protocol, and transactions with an epoch each.  What is missing here, clients do not use.
+_FEATURES = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
+# The lowest level that could be switched to, where that is not 1.
+_LOWEST = {"transaction.version": 0}
 _INTRODUCES_ITSELF_FROM = 3
+_LEVEL_ZERO_FROM = 4
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -36,10 +39,7 @@ def answer(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsRespons
     return ApiVersionsResponse(
         api_keys=_table(),
         finalized_features_epoch=0,
-        supported_features=[
-            SupportedFeatureKey(name=name, min_version=1, max_version=level)
-            for name, level in _FEATURES.items()
-        ],
+        supported_features=_supported(call.version),
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in _FEATURES.items()
@@ -52,6 +52,15 @@ def answer_unknown_version(correlation_id: int) -> list[bytes]:
     refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table())
     header = encode_response_header(ApiKey.API_VERSIONS, 0, correlation_id)
     return [header, refusal.encode(0)]
+
+
+def _supported(version: int) -> list[SupportedFeatureKey]:
+    """Older clients cannot read a lowest level of 0: what has one is not shown to them."""
+    return [
+        SupportedFeatureKey(name=name, min_version=_LOWEST.get(name, 1), max_version=level)
+        for name, level in _FEATURES.items()
+        if version >= _LEVEL_ZERO_FROM or _LOWEST.get(name, 1)
+    ]
 
 
 def _table() -> list[ApiVersion]:

@@ -1,6 +1,6 @@
-"""FindCoordinator: which broker looks after a group.
+"""FindCoordinator: which broker looks after a group, or a transactional id.
 
-The first one who asks has the internal topic made that groups live in.
+The first one who asks has the internal topic made that they live in.
 """
 
 from waystation.apis.call import Call
@@ -15,7 +15,6 @@ from waystation.messages.find_coordinator import (
 )
 from waystation.model.errors import (
     InvalidRequestError,
-    UnsupportedVersionError,
     WaystationError,
 )
 from waystation.model.ids import NO_NODE, NodeId
@@ -61,8 +60,7 @@ async def _find(broker: Broker, key_type: int, key: str) -> tuple[NodeId, str, i
         case _ if key_type == GROUP:
             return await broker.groups.find(key)
         case _ if key_type == TRANSACTION:
-            # Not "not available": clients would ask again for minutes.
-            raise UnsupportedVersionError("transactions are not served here yet")
+            return await broker.transactions.find(key)
         case _ if key_type == SHARE:
             raise InvalidRequestError("share groups are not enabled here")
         case _:

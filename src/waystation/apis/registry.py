@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from waystation.apis import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     consumer_group_describe,
@@ -23,6 +25,8 @@ from waystation.apis import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -32,13 +36,18 @@ from waystation.apis import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    prepare_txn,
     produce,
     sync_group,
+    txn_offset_commit,
+    txn_outcome,
+    write_txn_markers,
 )
 from waystation.broker.broker import Broker
 from waystation.wire.message import Message
@@ -83,6 +92,11 @@ APIS: dict[ApiKey, Api] = dict(
         _api(ApiKey.DELETE_RECORDS, delete_records.answer),
         _api(ApiKey.INIT_PRODUCER_ID, init_producer_id.answer),
         _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.answer),
+        _api(ApiKey.ADD_PARTITIONS_TO_TXN, add_partitions_to_txn.answer),
+        _api(ApiKey.ADD_OFFSETS_TO_TXN, add_offsets_to_txn.answer),
+        _api(ApiKey.END_TXN, end_txn.answer),
+        _api(ApiKey.WRITE_TXN_MARKERS, write_txn_markers.answer),
+        _api(ApiKey.TXN_OFFSET_COMMIT, txn_offset_commit.answer),
         _api(ApiKey.DESCRIBE_CONFIGS, describe_configs.answer),
         _api(ApiKey.ALTER_CONFIGS, alter_configs.answer),
         _api(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs.answer),
@@ -92,8 +106,12 @@ APIS: dict[ApiKey, Api] = dict(
         _api(ApiKey.OFFSET_DELETE, offset_delete.answer),
         _api(ApiKey.DESCRIBE_CLUSTER, describe_cluster.answer),
         _api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.answer),
+        _api(ApiKey.DESCRIBE_TRANSACTIONS, describe_transactions.answer),
+        _api(ApiKey.LIST_TRANSACTIONS, list_transactions.answer),
         _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.answer),
         _api(ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_group_describe.answer),
         _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.answer),
+        _api(ApiKey.PREPARE_TXN, prepare_txn.answer),
+        _api(ApiKey.TXN_OUTCOME, txn_outcome.answer),
     ]
 )

@@ -146,7 +146,7 @@ class Broker:
         )
         Gauges(registry, self.replicas, meters, directories, self.fetch_sessions, self.long_polls)
         archives = Archives(self.groups, self.replicas, meters.label, registry)
-        hanging = Hanging(
+        self.hanging = Hanging(
             self.replicas, self.transactions, lambda: self._transaction_settings, clock
         )
         self._housekeeping = Housekeeping(
@@ -154,7 +154,7 @@ class Broker:
             directories,
             self._holdings,
             archives,
-            hanging,
+            self.hanging,
             lambda: self.settings,
             clock,
         )

@@ -37,8 +37,8 @@ _TRIED_PER_TURN = 200
 _events = get_logger("transactions")
 
 
-class Ending:
-    """One transaction on its way out: the partitions whose markers are not committed yet.
+class Ended:
+    """One transaction whose end is decided, and the partitions that have no marker of it yet.
 
     ``wanted`` says whether whoever decided it still is the one to decide.
     """
@@ -58,7 +58,7 @@ class Ending:
         self.wanted = wanted
 
 
-_Failure = tuple[Ending, TopicPartition, WaystationError]
+_Failure = tuple[Ended, TopicPartition, WaystationError]
 
 
 class Markers:
@@ -127,26 +127,26 @@ class Markers:
 
     # --- a coordinator's decision ---------------------------------------------------------------
 
-    def carry_out(self, ending: Ending) -> None:
+    def carry_out(self, ended: Ended) -> None:
         """Write all markers of a transaction, and go on until they are."""
-        if not ending.left:
-            ending.written()
+        if not ended.left:
+            ended.written()
             return
-        for name in list(ending.left):
-            self._try(ending, name)
+        for name in list(ended.left):
+            self._try(ended, name)
 
-    def _try(self, ending: Ending, name: TopicPartition) -> None:
-        self.write(name, ending.marker, partial(self._told, ending, name))
+    def _try(self, ended: Ended, name: TopicPartition) -> None:
+        self.write(name, ended.marker, partial(self._told, ended, name))
 
-    def _told(self, ending: Ending, name: TopicPartition, error: WaystationError | None) -> None:
-        if error is not None and not self._is_moot(ending, name, error):
-            self._put_off(ending, name, error)
+    def _told(self, ended: Ended, name: TopicPartition, error: WaystationError | None) -> None:
+        if error is not None and not self._is_moot(ended, name, error):
+            self._put_off(ended, name, error)
             return
-        ending.left.pop(name, None)
-        if not ending.left:
-            ending.written()
+        ended.left.pop(name, None)
+        if not ended.left:
+            ended.written()
 
-    def _is_moot(self, ending: Ending, name: TopicPartition, error: WaystationError) -> bool:
+    def _is_moot(self, ended: Ended, name: TopicPartition, error: WaystationError) -> bool:
         """Whether there is nothing to end where the marker was refused."""
         topic = self._image().topics.get(name.topic)
         if topic is None or name.partition >= len(topic.partitions):
@@ -155,8 +155,8 @@ class Markers:
             _events.warning(
                 "marker.outdated",
                 partition=str(name),
-                producer_id=ending.marker.producer_id,
-                epoch=ending.marker.producer_epoch,
+                producer_id=ended.marker.producer_id,
+                epoch=ended.marker.producer_epoch,
                 reason=str(error),
             )
             return True
@@ -177,10 +177,10 @@ class Markers:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _put_off(self, ending: Ending, name: TopicPartition, error: WaystationError) -> None:
-        if not ending.wanted():
+    def _put_off(self, ended: Ended, name: TopicPartition, error: WaystationError) -> None:
+        if not ended.wanted():
             return
-        self._failed.append((ending, name, error))
+        self._failed.append((ended, name, error))
         if self._timer is None:
             self._arm(self._delay_s)
 
@@ -194,9 +194,9 @@ class Markers:
         if not self._round:
             self._round, self._failed = self._failed, deque()
         for _ in range(min(len(self._round), _TRIED_PER_TURN)):
-            ending, name, _ = self._round.popleft()
-            if ending.wanted():
-                self._try(ending, name)
+            ended, name, _ = self._round.popleft()
+            if ended.wanted():
+                self._try(ended, name)
         self._timer = None
         if self._round:
             self._arm(0.0)

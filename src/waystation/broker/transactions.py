@@ -9,12 +9,12 @@ finds it in the log.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from waystation.broker.admission import Hear
 from waystation.broker.machine_log import PartitionLog, load
-from waystation.broker.markers import Ending, Markers
+from waystation.broker.markers import Ended, Markers
 from waystation.broker.posts import ID_BYTES_MAX, InternalTopic, Loaded, Posts, fits_into_a_key
 from waystation.broker.replicas import Replicas
 from waystation.broker.topics import Topics
@@ -28,13 +28,49 @@ from waystation.records.control import Marker
 from waystation.runtime.clock import Clock
 from waystation.runtime.host import Host
 from waystation.runtime.timers import Timers
-from waystation.telemetry.metrics import Registry
+from waystation.telemetry.logs import get_logger
+from waystation.telemetry.metrics import Counter, Registry
 from waystation.transactions.commands import Add, Added, MarkersDue
 from waystation.transactions.machine import Transactions
-from waystation.transactions.records import Record
+from waystation.transactions.records import (
+    Ending,
+    OutcomeStored,
+    Record,
+    TransactionStored,
+    TxnState,
+)
 from waystation.transactions.settings import TransactionSettings
 
 STATE_TOPIC = "__transaction_state"
+
+_events = get_logger("transactions")
+
+
+class TransactionLog(PartitionLog[Record]):
+    """Counts how transactions end, and tells the operator of those that his limit ended."""
+
+    __slots__ = ("aborts", "commits")
+
+    aborts: Counter
+    commits: Counter
+
+    def append(self, records: Sequence[Record]) -> Offset:
+        """Write records as one batch; where the log ends now."""
+        end = super().append(records)
+        for record in records:
+            match record:
+                case TransactionStored(state=TxnState.PREPARE_COMMIT):
+                    self.commits.value += 1
+                case TransactionStored(state=TxnState.PREPARE_ABORT):
+                    self.aborts.value += 1
+                case OutcomeStored(ending=Ending.ABORTED_BY_LIMIT):
+                    _events.warning(
+                        "prepared.aborted.by.limit",
+                        transactional_id=record.transactional_id,
+                        producer_id=record.producer_id,
+                        epoch=record.epoch,
+                    )
+        return end
 
 
 class _Clerk:
@@ -56,7 +92,7 @@ class _Clerk:
         if isinstance(due, MarkersDue):
             marker = Marker(due.producer_id, due.epoch, due.coordinator_epoch, due.commit)
             written = partial(self._written, due)
-            self._markers.carry_out(Ending(marker, due.partitions, written, self._is_wanted))
+            self._markers.carry_out(Ended(marker, due.partitions, written, self._is_wanted))
 
     def _is_wanted(self) -> bool:
         return self._host is not None and not self._host.ended
@@ -97,6 +133,12 @@ class TransactionCoordinators(Posts[Record]):
         )
         self.markers = markers
         self._settings = settings
+        self._commits, self._aborts = (
+            registry.counter(
+                "waystation_transactions_total", "Transactions that ended.", outcome=outcome
+            )
+            for outcome in ("committed", "aborted")
+        )
 
     def follow(self, image: ClusterImage) -> None:
         """Act on a new image: take up posts, give up others, write markers that had to wait."""
@@ -185,5 +227,6 @@ class TransactionCoordinators(Posts[Record]):
         clerk = _Clerk(self.markers)
         machine = Transactions(self._settings, epoch, clerk.hear)
         count = await load(partition, epoch, end, read_rows, machine.apply, self._clock)
-        log: PartitionLog[Record] = PartitionLog(partition, epoch, encode, self._clock)
+        log = TransactionLog(partition, epoch, encode, self._clock)
+        log.commits, log.aborts = self._commits, self._aborts
         return Loaded(machine, log, count, clerk.begin)
