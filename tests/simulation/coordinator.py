@@ -5,34 +5,32 @@ under them is simulated, so that every way in which it can let them down can be 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from tests.simulation.ledger import Ledger
+from tests.simulation.shelf import Shelf, ShelfProducers, SimulatedLog
 from tests.simulation.witness import Witness
-from waystation.broker.group_records import GroupRecordReader, encode
-from waystation.groups.commands import TopicSeen
+from waystation.broker.group_records import GroupRecordReader
+from waystation.groups.commands import TopicSeen, TransactionalCommit
 from waystation.groups.machine import Groups
 from waystation.groups.records import Record
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import (
     CoordinatorLoadingError,
+    InvalidTxnStateError,
     NotCoordinatorError,
-    StorageError,
     WaystationError,
 )
 from waystation.model.ids import TopicId
-from waystation.model.offsets import Offset
 from waystation.runtime.chance import SeededChance
 from waystation.runtime.clock import SteadyClock
 from waystation.runtime.host import Host
-from waystation.runtime.machine import OnCommit
-from waystation.runtime.replay import replay, sliced
+from waystation.runtime.replay import replay
 from waystation.runtime.timers import Timers
 from waystation.testing.network import End
 from waystation.testing.world import Node, World
-
-Row = tuple[bytes, bytes | None]
 
 
 class Request(NamedTuple):
@@ -69,110 +67,6 @@ class Topics:
         topic = self._topics[name]
         self._topics[name] = topic._replace(partitions=topic.partitions + 1)
         self.version += 1
-
-
-class Shelf:
-    """What the replicas hold: batches in order, of which a prefix is committed."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.batches: list[list[Row]] = []
-        self._ends = [0]
-        self.committed_batches = 0
-        self.epoch = 0
-        self.sync_s = 0.05
-        """How long a commit takes at most."""
-
-    @property
-    def end(self) -> Offset:
-        return Offset(self._ends[-1])
-
-    @property
-    def committed(self) -> Offset:
-        return Offset(self._ends[self.committed_batches])
-
-    def add(self, batch: list[Row]) -> None:
-        """Append what one decision led to."""
-        self.batches.append(batch)
-        self._ends.append(self._ends[-1] + len(batch))
-
-    def new_epoch(self) -> int:
-        """Another leader: of what is not committed it has all, some or nothing."""
-        kept = self._world.chance.randint(self.committed_batches, len(self.batches))
-        del self.batches[kept:], self._ends[kept + 1 :]
-        self.committed_batches = kept
-        self.epoch += 1
-        if self._world.chance.random() < 0.3:
-            self._compact()
-        return self.epoch
-
-    def _compact(self) -> None:
-        """Keep the newest value of each key, where it was; no offset changes."""
-        newest = {
-            key: (at, n) for at, rows in enumerate(self.batches) for n, (key, _) in enumerate(rows)
-        }
-        self.batches = [
-            [row for n, row in enumerate(rows) if newest[row[0]] == (at, n)]
-            for at, rows in enumerate(self.batches)
-        ]
-
-
-class SimulatedLog:
-    """The shelf as one leader writes to it."""
-
-    def __init__(self, world: World, node: Node, shelf: Shelf, witness: Witness) -> None:
-        self._world, self._node, self._shelf, self._witness = world, node, shelf, witness
-        self._epoch = shelf.epoch
-        self._end = shelf.end
-        self._waiting: list[tuple[Offset, OnCommit]] = []
-        self.failing = 0.0
-        """The share of appends that fail."""
-
-    def append(self, records: Sequence[Record]) -> Offset:
-        self._check()
-        if self._world.chance.random() < self.failing:
-            self._world.note("an append fails")
-            raise StorageError("the disk is full")
-        self._shelf.add([encode(record) for record in records])
-        self._witness.remembered(records)
-        self._end = Offset(self._end + len(records))
-        count = len(self._shelf.batches)
-        if self._world.chance.random() < 0.2:
-            self._commit(count)  # within the append, as with durability=memory
-        else:
-            delay_s = self._world.chance.uniform(0.000_5, self._shelf.sync_s)
-            self._node.loop.call_later(delay_s, self._commit, count)
-        return self._end
-
-    @property
-    def committed(self) -> Offset:
-        return self._shelf.committed if self._epoch == self._shelf.epoch else Offset(-1)
-
-    def when_committed(self, end: Offset, told: OnCommit) -> bool:
-        if self.committed >= end:
-            return True
-        self._waiting.append((end, told))
-        return False
-
-    def lose(self, error: WaystationError) -> None:
-        """Tell those who wait that this leader commits nothing more."""
-        waiting, self._waiting = self._waiting, []
-        for _, told in waiting:
-            told(error)
-
-    def _check(self) -> None:
-        if self._epoch != self._shelf.epoch:
-            raise NotCoordinatorError("another node leads")
-
-    def _commit(self, count: int) -> None:
-        shelf = self._shelf
-        if self._epoch != shelf.epoch or count <= shelf.committed_batches:
-            return
-        shelf.committed_batches = count
-        ready = [told for end, told in self._waiting if end <= shelf.committed]
-        self._waiting = [one for one in self._waiting if one[0] > shelf.committed]
-        for told in ready:
-            told(None)
 
 
 class Coordinator:
@@ -212,11 +106,15 @@ class Coordinator:
         if epoch != self._epoch:
             return
         new_id = SeededChance(world.chance.randrange(1 << 32)).new_id
-        machine = Groups(lambda: cluster.settings, cluster.topics, lambda: str(new_id()))
-        rows = [(0, 0, *row, ()) for batch in cluster.shelf.batches for row in batch]
-        records = GroupRecordReader().read_rows(rows)
-        await replay(sliced(records), machine.apply, self.node.clock)
-        cluster.witness.rebuilt(records)
+        machine = Groups(
+            lambda: cluster.settings,
+            cluster.topics,
+            lambda: str(new_id()),
+            ShelfProducers(cluster.shelf),
+        )
+        slices = list(cluster.shelf.records(GroupRecordReader().read_rows))
+        await replay(slices, machine.apply, self.node.clock)
+        cluster.witness.rebuilt([record for some in slices for record in some])
         log = SimulatedLog(world, self.node, cluster.shelf, cluster.witness)
         log.failing = cluster.append_failures
         clock = SteadyClock(self.node.clock)
@@ -248,10 +146,26 @@ class Coordinator:
             to(NotCoordinatorError("another node leads"))
         elif self.host is None:
             to(CoordinatorLoadingError("not loaded yet"))
+        elif isinstance(request.command, TransactionalCommit):
+            self.node.spawn(self._commit(self.host, request.command, to))
         else:
             host = self.host
             event = getattr(host.machine, request.method)
             host.submit(lambda now: event(now, request.command, to), to)
+
+    async def _commit(
+        self, host: Host[Record], command: TransactionalCommit, to: Callable[[object], None]
+    ) -> None:
+        """Ask whether there is the transaction, if it is not open here; the answer takes time."""
+        cluster, producer = self.cluster, (command.producer_id, command.producer_epoch)
+        if not cluster.shelf.producers.in_transaction(*producer):
+            command = command._replace(inquiry=host.machine.inquire(command.producer_id))
+            is_there = cluster.ledger.admits(*producer)
+            await asyncio.sleep(cluster.world.chance.choice([0, 0.005, 0.2]))
+            if not is_there:
+                to(InvalidTxnStateError("there is no such transaction"))
+                return
+        host.submit(lambda now: host.machine.commit_in_transaction(now, command, to), to)
 
 
 class Cluster:
@@ -262,7 +176,10 @@ class Cluster:
         self.topics = Topics(sizes)
         self.shelf = Shelf(world)
         self.witness = Witness(world, self.topics)
+        self.ledger = Ledger(self)
         self.append_failures = 0.0
+        self.shared_out: dict[tuple[str, int], int] = {}
+        """As of which version of the topics a classic leader has shared out a generation."""
         self._looked_at: tuple[Groups | None, int, int] = (None, 0, 0)
         self.calm = False
         """Once set, fate leaves the cluster alone."""
@@ -272,11 +189,17 @@ class Cluster:
         world.always("no partition has two owners in one generation", self.witness.one_owner)
         world.always("no partition is assigned to two members", self.witness.disjoint)
         world.always("acknowledged offsets never go back", self._offsets_kept)
+        world.always("nobody objects", self.witness.no_objections)
+
+    @property
+    def host(self) -> Host[Record] | None:
+        """The one that answers now."""
+        return self._leader.host
 
     @property
     def machine(self) -> Groups | None:
-        """The one that answers now."""
-        return None if self._leader.host is None else self._leader.host.machine
+        """What it runs."""
+        return None if self.host is None else self.host.machine
 
     def crash_leader(self) -> None:
         """Kill the node that leads; itself or the other leads later."""

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 
 from tests.simulation.coordinator import Cluster
 from tests.simulation.members import Auditor, ClassicMember, Member, ServerSideMember
+from tests.simulation.transactions import TransactionalClassic, TransactionalServerSide
 from waystation.groups.settings import GroupSettings
 from waystation.testing.world import World
 
 STORM_MS, CALM_MS = 30_000, 15_000
+_VERIFICATION_MS = 500
 _TOPICS = {"orders": 6, "payments": 4}
 CLASSIC, SERVER_SIDE = ClassicMember, ServerSideMember
+TRANSACTIONAL, TRANSACTIONAL_SERVER_SIDE = TransactionalClassic, TransactionalServerSide
 
 
 class Life:
@@ -40,7 +43,10 @@ class Life:
         self._calm_down()
         self.world.run(CALM_MS)
         self._check_recovery()
+        self.cluster.ledger.check_settled()
         self.cluster.resign_all()
+        if self.cluster.ledger.in_use:
+            self.world.run(_VERIFICATION_MS)  # who waits for another's word is answered then
         self.cluster.witness.all_answered()
 
     # --- fate -----------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class Member:
         for topic, number in wanted:
             by_topic.setdefault(topic, []).append(number)
         topics = tuple((topic, tuple(numbers)) for topic, numbers in by_topic.items())
-        fetched: FetchedOffsets = await self.connection.ask("fetch_offsets", self._fetch(topics))
+        fetched = await self._positions(topics)
         for one in fetched.offsets:
             place = (self.group, one.topic, one.partition)
             if one.offset >= 0:
@@ -189,6 +189,10 @@ class Member:
                 self.who, self.group, self.generation, one.topic, one.partition
             )
             self.positions[one.topic, one.partition] = start
+
+    async def _positions(self, topics: tuple[tuple[str, tuple[int, ...]], ...]) -> FetchedOffsets:
+        fetched: FetchedOffsets = await self.connection.ask("fetch_offsets", self._fetch(topics))
+        return fetched
 
     def _fetch(self, topics: tuple[tuple[str, tuple[int, ...]], ...]) -> FetchOffsets:
         return FetchOffsets(self.group, topics)
@@ -275,6 +279,10 @@ class ClassicMember(Member):
         assignments: tuple[tuple[str, bytes], ...] = ()
         if joined.leader == joined.member_id and not joined.skip_assignment:
             assignments = self._share_out(joined)
+            self.cluster.shared_out[self.group, joined.generation] = self._seen
+        elif joined.leader == joined.member_id:
+            # What it finds shared out may be from before topics grew: it would notice.
+            self._seen = self.cluster.shared_out.get((self.group, joined.generation), 0)
         synced: Synced = await self.connection.ask(
             "sync",
             Sync(

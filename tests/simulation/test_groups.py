@@ -2,8 +2,10 @@
 
 Checked after every event: no partition has two owners in one generation or epoch, none is
 assigned to a member while another still holds it, offsets that a member was told never go back,
-and nobody is answered twice.  Checked at the end of each life: every group has recovered without
-help, and every request was answered or its connection told.
+and nobody is answered twice.  Where members commit in transactions: offsets of those that are
+committed count, of others never, and what committed ones have read has no gaps and no overlaps.
+Checked at the end of each life: every group has recovered without help, every request was answered
+or its connection told, and nothing hangs on a transaction that has ended.
 
 A failure prints its seed; the seed becomes a line of ``regressions.txt``.
 """
@@ -12,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.groups import CLASSIC, SERVER_SIDE, Life
+from tests.simulation.groups import (
+    CLASSIC,
+    SERVER_SIDE,
+    TRANSACTIONAL,
+    TRANSACTIONAL_SERVER_SIDE,
+    Life,
+)
 from tests.support.soak import count
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
@@ -43,6 +51,21 @@ def test_groups_of_both_kinds_survive_side_by_side(seed: int) -> None:
 def test_members_of_both_protocols_survive_in_one_group(seed: int) -> None:
     """The group changes its kind back and forth, as members come and go."""
     Life(seed, [CLASSIC, SERVER_SIDE], together=True).run()
+
+
+@pytest.mark.parametrize("seed", [*range(count(8, 300)), *remembered("transactional")])
+def test_classic_groups_survive_in_transactions(seed: int) -> None:
+    Life(seed, [TRANSACTIONAL]).run()
+
+
+@pytest.mark.parametrize("seed", [*range(count(8, 300)), *remembered("transactional-server-side")])
+def test_server_side_groups_survive_in_transactions(seed: int) -> None:
+    Life(seed, [TRANSACTIONAL_SERVER_SIDE]).run()
+
+
+@pytest.mark.parametrize("seed", [*range(count(6, 200)), *remembered("transactional-together")])
+def test_members_of_both_protocols_survive_in_transactions_in_one_group(seed: int) -> None:
+    Life(seed, [TRANSACTIONAL, TRANSACTIONAL_SERVER_SIDE], together=True).run()
 
 
 def test_the_same_seed_is_the_same_life() -> None:

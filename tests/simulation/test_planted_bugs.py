@@ -1,22 +1,33 @@
 """The simulated lives catch what they are for: each bug planted here makes one of them fail."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
-from tests.simulation.groups import CLASSIC, SERVER_SIDE, Life
+from tests.simulation.groups import (
+    CLASSIC,
+    SERVER_SIDE,
+    TRANSACTIONAL,
+    TRANSACTIONAL_SERVER_SIDE,
+    Life,
+)
 from tests.simulation.members import Member
+from tests.simulation.shelf import Shelf
 from waystation.broker.group_records import GroupRecordReader
 from waystation.groups import membership
 from waystation.groups.classic import ClassicGroup
+from waystation.groups.commits import Commits
 from waystation.groups.consumer import ConsumerGroup
 from waystation.groups.machine import Groups
+from waystation.groups.pending import Pending
 from waystation.groups.reconciliation import reconcile
-from waystation.groups.records import Record
+from waystation.groups.records import OffsetForgotten, PendingOffset, Record
 from waystation.model.errors import WaystationError
-from waystation.model.machines import Outcome, Reply
+from waystation.model.machines import InTransaction, Outcome, Reply
 from waystation.model.offsets import Millis
+from waystation.records.control import Marker
 from waystation.records.record import Row
 from waystation.runtime.host import Host
 
@@ -84,14 +95,12 @@ def reads_no_tombstones(patch: Patch) -> None:
 
 
 def loads_without_the_newest_batch(patch: Patch) -> None:
-    from tests.simulation.coordinator import Shelf
-
     honest = Shelf.new_epoch
 
     def new_epoch(shelf: Shelf) -> int:
         epoch = honest(shelf)
         if shelf.batches and shelf.batches[-1]:
-            shelf.batches[-1] = []
+            shelf.batches[-1] = b""
         return epoch
 
     patch.setattr(Shelf, "new_epoch", new_epoch)
@@ -132,8 +141,68 @@ def takes_commits_of_any_epoch(patch: Patch) -> None:
     patch.setattr(ConsumerGroup, "check_commit", lambda *_: None)
 
 
+# --- in transactions ----------------------------------------------------------------------------
+
+
+def counts_pending_offsets_at_once(patch: Patch) -> None:
+    honest = Commits.apply
+
+    def apply(commits: Commits, record: OffsetForgotten | PendingOffset | Marker) -> None:
+        honest(commits, record)
+        if isinstance(record, InTransaction):
+            commits.keep(record.record)
+
+    patch.setattr(Commits, "apply", apply)
+
+
+def takes_an_abort_for_a_commit(patch: Patch) -> None:
+    honest = Pending.end
+    patch.setattr(Pending, "end", lambda self, who, *, committed: honest(self, who, committed=True))
+
+
+def reads_back(patch: Patch, wanted: Callable[[Record], bool]) -> None:
+    """Lose some of what a coordinator that loads is given."""
+
+    def records(shelf: Shelf, read: Any) -> Iterator[list[Record]]:
+        for some in honest(shelf, read):
+            yield [record for record in some if wanted(record)]
+
+    honest = Shelf.records
+    patch.setattr(Shelf, "records", records)
+
+
+def loses_markers_by_a_replay(patch: Patch) -> None:
+    reads_back(patch, lambda record: not isinstance(record, Marker))
+
+
+def loses_open_transactions_by_a_replay(patch: Patch) -> None:
+    patch.setattr(Groups, "loaded", forgetful(Groups.loaded))
+
+
+def forgetful(honest: Callable[[Groups, Millis], Outcome[Record]]) -> Any:
+    def loaded(groups: Groups, now: Millis) -> Outcome[Record]:
+        pending = groups._commits.pending
+        for producer_id in list(pending._transactions):
+            pending.end(producer_id, committed=False)
+        return honest(groups, now)
+
+    return loaded
+
+
+def tells_offsets_that_are_not_stable(patch: Patch) -> None:
+    patch.setattr(Commits, "_if_stable", lambda _, group_id, one: one)
+
+
+def takes_transactions_of_any_generation(patch: Patch) -> None:
+    patch.setattr(Commits, "_check_member", lambda *_: None)
+
+
+def never_asks_what_the_log_knows_of_producers(patch: Patch) -> None:
+    patch.setattr(Commits, "_check_producer", lambda *_: None)
+
+
 BUGS: tuple[tuple[Plant, type[Member], int], ...] = (
-    (answers_before_the_commit, CLASSIC, 0),
+    (answers_before_the_commit, CLASSIC, 6),
     (answers_reads_from_what_is_not_committed, CLASSIC, 17),
     (forgets_who_waits_inside, CLASSIC, 6),
     (goes_on_after_a_failed_append, CLASSIC, 1),
@@ -145,6 +214,13 @@ BUGS: tuple[tuple[Plant, type[Member], int], ...] = (
     (keeps_its_generation, CLASSIC, 0),
     (gives_away_what_another_still_holds, SERVER_SIDE, 0),
     (takes_commits_of_any_epoch, SERVER_SIDE, 3),
+    (counts_pending_offsets_at_once, TRANSACTIONAL, 0),
+    (takes_an_abort_for_a_commit, TRANSACTIONAL, 0),
+    (loses_markers_by_a_replay, TRANSACTIONAL, 0),
+    (loses_open_transactions_by_a_replay, TRANSACTIONAL, 1),
+    (tells_offsets_that_are_not_stable, TRANSACTIONAL, 20),
+    (takes_transactions_of_any_generation, TRANSACTIONAL, 0),
+    (never_asks_what_the_log_knows_of_producers, TRANSACTIONAL_SERVER_SIDE, 0),
 )
 """What is planted, who meets it, and the seed at which it was met first."""
 

@@ -38,6 +38,7 @@ class Witness:
         self._generations: dict[str, int] = {}
         self._forgotten: dict[str, None] = {}
         self._overlaps: list[str] = []
+        self._objections: list[str] = []
         self.shown: dict[Place, int] = {}
         """The furthest offset that a member was told is committed."""
         self.reached: dict[Place, int] = {}
@@ -73,6 +74,10 @@ class Witness:
             self.shown[place] = offset
             self.told += 1
 
+    def object_to(self, what: str) -> None:
+        """Somebody has seen what must not be, where to raise would be to tell a machine's host."""
+        self._objections.append(what)
+
     # --- what must never be -----------------------------------------------------------------
 
     def one_owner(self) -> None:
@@ -80,6 +85,9 @@ class Witness:
 
     def disjoint(self) -> None:
         assert not self._overlaps, self._overlaps[0]
+
+    def no_objections(self) -> None:
+        assert not self._objections, self._objections[0]
 
     def offsets_kept(self, committed: Iterable[tuple[str, str, int, int]]) -> None:
         held = {(group, topic, partition): offset for group, topic, partition, offset in committed}
@@ -117,13 +125,15 @@ class Witness:
     def _check_rise(self, record: ClassicGroupStored | ConsumerGroupStored) -> None:
         """Generations and epochs rise, unless the group had been forgotten: then it is another.
 
-        That is so, as in Kafka, when a group without members changes its kind.
+        That is so, as in Kafka, when a group without members changes its kind.  Of what was
+        forgotten a compacted log may have nothing left to compare with.
         """
-        group, before = record.group_id, self._generations.get(record.group_id, 0)
+        group, before = record.group_id, self._generations.get(record.group_id)
         after = record.epoch if isinstance(record, ConsumerGroupStored) else record.generation
-        if after < before:
-            if group not in self._forgotten:
-                self._overlaps.append(f"{group} goes back from generation {before} to {after}")
+        is_another = group in self._forgotten and (before is None or after < before)
+        if before is not None and after < before and not is_another:
+            self._overlaps.append(f"{group} goes back from generation {before} to {after}")
+        if is_another:
             self._owners = {key: who for key, who in self._owners.items() if key[0] != group}
         self._generations[group] = after
         self._forgotten.pop(group, None)
