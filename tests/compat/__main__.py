@@ -55,7 +55,10 @@ def checks(only: tuple[str, ...], own_broker: bool) -> dict[str, Check]:
         "java-groups": clients.java_groups,
         "franz-go-groups": clients.franz_go_groups,
         "sarama-groups": clients.sarama_groups,
+        "kafkajs-transactions": clients.kafkajs_transactions,
         "java-transactions": clients.java_transactions,
+        "franz-go-transactions": clients.franz_go_transactions,
+        "sarama-transactions": clients.sarama_transactions,
         "spark-kafka": spark.connector,
     }
     of_kafka = tools.TOOLS | transactions.TOOLS

@@ -1,6 +1,6 @@
 """Client libraries that Python does not have: each sends the letters and reads them back.
 
-And each shares topics in groups, by all of its assignors.
+And each shares topics in groups, by all of its assignors, and writes transactions.
 """
 
 import json
@@ -12,6 +12,7 @@ from benchmarks.peers import java
 from tests.compat import letters
 from tests.compat.groups import check_groups
 from tests.compat.target import CACHE, HERE, Target, fetch, kafka_classpath, need, run
+from tests.compat.transactions import check_transactions
 
 _ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 _SERVER_SIDE = "server-side"
@@ -28,6 +29,12 @@ def kafkajs(target: Target) -> str:
 def kafkajs_groups(target: Target) -> str:
     """kafkajs in groups, by the one assignor that it has."""
     check_groups(target, "kafkajs", _kafkajs("groups.js"), ["roundrobin"])
+    return _kafkajs_version()
+
+
+def kafkajs_transactions(target: Target) -> str:
+    """kafkajs in transactions."""
+    check_transactions(target, "kafkajs", _kafkajs("transactions.js"))
     return _kafkajs_version()
 
 
@@ -61,6 +68,12 @@ def franz_go_groups(target: Target) -> str:
     return _go_version(_FRANZ_GO)
 
 
+def franz_go_transactions(target: Target) -> str:
+    """twmb/franz-go in transactions, in KIP-890's flow."""
+    check_transactions(target, "franz", [_go("franztransactions")])
+    return _go_version(_FRANZ_GO)
+
+
 def sarama(target: Target) -> str:
     """IBM/sarama."""
     return _go_letters(target, "sarama", _SARAMA)
@@ -69,6 +82,12 @@ def sarama(target: Target) -> str:
 def sarama_groups(target: Target) -> str:
     """IBM/sarama in groups."""
     check_groups(target, "sarama", [_go("saramagroups")], _ASSIGNORS)
+    return _go_version(_SARAMA)
+
+
+def sarama_transactions(target: Target) -> str:
+    """IBM/sarama in transactions."""
+    check_transactions(target, "sarama", [_go("saramatransactions")])
     return _go_version(_SARAMA)
 
 

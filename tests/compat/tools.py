@@ -60,9 +60,9 @@ def console_consumer(target: Target) -> None:
         f"CreateTime:{FIRST_TIMESTAMP_MS + n}\tOffset:{n}\tnumber:{n}\tkey-{n}\tvalue-{n}"
         for n in range(_COUNT)
     ]
-    _same(read.splitlines(), expected)
+    same(read.splitlines(), expected)
     tail = tool(*whole, "--offset", "8", "--max-messages", "2")
-    _same(tail.splitlines(), ["value-8", "value-9"])
+    same(tail.splitlines(), ["value-8", "value-9"])
 
 
 def configs(target: Target) -> None:
@@ -88,7 +88,7 @@ def get_offsets(target: Target) -> None:
     wanted = {"earliest": 0, "latest": _COUNT, "max-timestamp": _COUNT - 1}
     wanted[str(FIRST_TIMESTAMP_MS + 4)] = 4
     for time, offset in wanted.items():
-        _same(tool("--topic", name, "--time", time).split(), [f"{name}:0:{offset}"])
+        same(tool("--topic", name, "--time", time).split(), [f"{name}:0:{offset}"])
 
 
 def consumer_groups(target: Target) -> None:
@@ -101,10 +101,10 @@ def consumer_groups(target: Target) -> None:
     expect(tool("--list", "--type", "classic"), f"{group}-classic")
     expect(tool("--list", "--type", "consumer"), f"{group}-consumer")
     for each in (f"{group}-classic", f"{group}-consumer"):
-        _same(_columns(tool("--describe", "--group", each), name), [["0", "10", "10", "0"]])
+        same(_columns(tool("--describe", "--group", each), name), [["0", "10", "10", "0"]])
         to = ("--reset-offsets", "--group", each, "--topic", name, "--to-offset", "3")
-        _same(_columns(tool(*to, "--execute"), name, 2), [["0", "3"]])
-        _same(_columns(tool("--describe", "--group", each), name), [["0", "3", "10", "7"]])
+        same(_columns(tool(*to, "--execute"), name, 2), [["0", "3"]])
+        same(_columns(tool("--describe", "--group", each), name), [["0", "3", "10", "7"]])
         tool("--delete-offsets", "--group", each, "--topic", name)
         tool("--delete", "--group", each)
     refuse(tool("--list"), group)
@@ -140,7 +140,7 @@ def delete_records(target: Target) -> None:
     )
     expect(said, "low_watermark: 6")
     offsets = tool_of(target, "org.apache.kafka.tools.GetOffsetShell")
-    _same(offsets("--topic", name, "--time", "earliest").split(), [f"{name}:0:6"])
+    same(offsets("--topic", name, "--time", "earliest").split(), [f"{name}:0:6"])
 
 
 def dump_log(target: Target) -> None:
@@ -301,7 +301,8 @@ def refuse(said: str, *words: str) -> None:
             raise WrongAnswerError(f"did not expect {word!r} in:\n{said[-600:]}")
 
 
-def _same(got: Iterable[object], wanted: Iterable[object]) -> None:
+def same(got: Iterable[object], wanted: Iterable[object]) -> None:
+    """Exactly this was said."""
     got, wanted = list(got), list(wanted)
     if got != wanted:
         raise WrongAnswerError(f"it says {got}, should say {wanted}")

@@ -1,16 +1,40 @@
-"""Kafka's tools for transactions, after librdkafka has left some in every state."""
+"""Transactions by client libraries that Python does not have, and what Kafka's tools say of them.
 
+Each client program writes the numbers into one topic, in transactions that it aborts and then
+commits, and commits its place in another topic with them.  Then it prints what a reader of
+committed records gets, which must be each number once.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.compat.letters import WrongAnswerError
-from tests.compat.target import Target
-from tests.compat.tools import create, dump, expect, node, refuse, tool_of
+from tests.compat.target import Target, run
+from tests.compat.tools import create, dump, expect, node, refuse, same, tool_of
 
 _WITHIN_S = 20
 _COMPLETE_COMMIT = 4
+_NUMBERS = [str(number) for number in range(20)]
 _SEGMENT_BYTES, _LARGE_BYTES = 1 << 20, 100_000
+
+
+def check_transactions(target: Target, name: str, program: Sequence[str]) -> None:
+    """Let a client's program do it."""
+    prefix = target.topic(f"{name}-transactions")
+    create(target, f"{prefix}-in")
+    create(target, f"{prefix}-out")
+    filling = Producer({"bootstrap.servers": target.bootstrap})
+    for number in _NUMBERS:
+        filling.produce(f"{prefix}-in", number, partition=0)
+    filling.flush(_WITHIN_S)
+    same(run([*program, target.bootstrap, prefix]).split(), _NUMBERS)
+    asking = Consumer({"bootstrap.servers": target.bootstrap, "group.id": f"{prefix}-group"})
+    (place,) = asking.committed([TopicPartition(f"{prefix}-in", 0)], _WITHIN_S)
+    asking.close()
+    if place.offset != len(_NUMBERS):
+        raise WrongAnswerError(f"the group is at {place.offset}, should be at {len(_NUMBERS)}")
 
 
 def transactions(target: Target) -> None:
