@@ -21,11 +21,13 @@ const (
 
 func main() {
 	bootstrap, prefix := os.Args[1], os.Args[2]
-	move(bootstrap, prefix)
-	read(bootstrap, prefix+"-out")
+	patience, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	move(patience, bootstrap, prefix)
+	read(patience, bootstrap, prefix+"-out")
 }
 
-func move(bootstrap, prefix string) {
+func move(patience context.Context, bootstrap, prefix string) {
 	session, err := kgo.NewGroupTransactSession(
 		kgo.SeedBrokers(bootstrap),
 		kgo.TransactionalID(prefix+"-id"),
@@ -39,14 +41,14 @@ func move(bootstrap, prefix string) {
 	defer session.Close()
 	for moved, attempt := 0, 0; moved < count; attempt++ {
 		commits := attempt%2 == 1
-		polled := session.PollRecords(patience(), atOnce)
+		polled := session.PollRecords(patience, atOnce)
 		exchange.Must(polled.Err())
 		exchange.Must(session.Begin())
 		polled.EachRecord(func(record *kgo.Record) {
 			onwards := &kgo.Record{Topic: prefix + "-out", Value: record.Value}
-			exchange.Must(session.ProduceSync(patience(), onwards).FirstErr())
+			exchange.Must(session.ProduceSync(patience, onwards).FirstErr())
 		})
-		committed, err := session.End(patience(), kgo.TransactionEndTry(commits))
+		committed, err := session.End(patience, kgo.TransactionEndTry(commits))
 		exchange.Must(err)
 		if committed != commits {
 			log.Fatalf("committed: %v, should be %v", committed, commits)
@@ -57,7 +59,7 @@ func move(bootstrap, prefix string) {
 	}
 }
 
-func read(bootstrap, topic string) {
+func read(patience context.Context, bootstrap, topic string) {
 	consumer, err := kgo.NewClient(
 		kgo.SeedBrokers(bootstrap),
 		kgo.ConsumeTopics(topic),
@@ -67,14 +69,9 @@ func read(bootstrap, topic string) {
 	exchange.Must(err)
 	defer consumer.Close()
 	for got := 0; got < count; {
-		fetches := consumer.PollFetches(patience())
+		fetches := consumer.PollFetches(patience)
 		exchange.Must(fetches.Err())
 		got += fetches.NumRecords()
 		fetches.EachRecord(func(record *kgo.Record) { fmt.Println(string(record.Value)) })
 	}
-}
-
-func patience() context.Context {
-	waiting, _ := context.WithTimeout(context.Background(), exchange.PatienceSeconds*time.Second)
-	return waiting
 }
