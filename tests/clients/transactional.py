@@ -60,7 +60,6 @@ class ConfluentWriter:
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": timeout_ms,
                 "linger.ms": 0,
-                "error_cb": lambda _: None,  # what is fatal is raised by the calls themselves
             }
         )
 
@@ -87,6 +86,9 @@ class ConfluentWriter:
             self._producer.flush(PATIENCE_S)
         except confluent_kafka.KafkaException as error:
             failures.append(error.args[0])
+        except SystemError as error:  # its way to raise from flush what also goes to a callback
+            assert error.__cause__ is not None, error
+            failures.append(error.__cause__.args[0])
         if failures:
             raise FencedError(failures[0]) if _is_fenced(failures[0]) else AssertionError(failures)
 
