@@ -90,7 +90,8 @@ class ConfluentWriter:
             assert error.__cause__ is not None, error
             failures.append(error.__cause__.args[0])
         if failures:
-            raise FencedError(failures[0]) if _is_fenced(failures[0]) else AssertionError(failures)
+            fenced = any(_is_fenced(one) for one in failures)
+            raise FencedError(failures) if fenced else AssertionError(failures)
 
     def send_offsets(self, group_id: str, topic: str, offset: int) -> None:
         consumer = confluent_kafka.Consumer(
@@ -114,8 +115,7 @@ class ConfluentWriter:
 
 
 def _is_fenced(error: confluent_kafka.KafkaError) -> bool:
-    codes = (confluent_kafka.KafkaError._FENCED, confluent_kafka.KafkaError._PURGE_QUEUE)
-    return error.code() in codes or error.fatal()
+    return bool(error.code() == confluent_kafka.KafkaError._FENCED)
 
 
 class AsyncWriter:
