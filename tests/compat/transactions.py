@@ -5,14 +5,16 @@ commits, and commits its place in another topic with them.  Then it prints what 
 committed records gets, which must be each number once.
 """
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from tests.compat.letters import WrongAnswerError
 from tests.compat.target import Target, run
 from tests.compat.tools import create, dump, expect, node, refuse, same, tool_of
+from waystation import Admin, TopicPartition
 
 _WITHIN_S = 20
 _COMPLETE_COMMIT = 4
@@ -29,7 +31,7 @@ def check_transactions(target: Target, name: str, program: Sequence[str]) -> Non
     for number in _NUMBERS:
         filling.produce(f"{prefix}-in", number, partition=0)
     filling.flush(_WITHIN_S)
-    same([_place(target, prefix)], [OFFSET_INVALID])  # and from now on groups have a coordinator
+    same([_place(target, prefix)], [None])  # and from now on groups have a coordinator
     same(run([*program, target.bootstrap, prefix]).split(), _NUMBERS)
     same([_place(target, prefix)], [len(_NUMBERS)])
 
@@ -82,12 +84,16 @@ def dump_transactions(target: Target) -> None:
 TOOLS = {"kafka-transactions": transactions, "kafka-dump-log-transactions": dump_transactions}
 
 
-def _place(target: Target, prefix: str) -> int:
-    """How far the program's group has read."""
-    asking = Consumer({"bootstrap.servers": target.bootstrap, "group.id": f"{prefix}-group"})
-    (found,) = asking.committed([TopicPartition(f"{prefix}-in", 0)], _WITHIN_S)
-    asking.close()
-    return int(found.offset)
+def _place(target: Target, prefix: str) -> int | None:
+    """How far the program's group has read; asked for as long as a new coordinator loads."""
+
+    async def ask() -> int | None:
+        async with Admin(target.bootstrap) as admin:
+            found = await admin.group_offsets(f"{prefix}-group")
+            place = found.get(TopicPartition(f"{prefix}-in", 0))
+            return None if place is None else place.offset
+
+    return asyncio.run(ask())
 
 
 def _begun(target: Target, topic: str, name: str) -> Producer:
