@@ -64,6 +64,8 @@ class ClassicMember:
         self._cooperative = is_cooperative(around.settings.assignors)
         self._member_id = ""
         self._generation = _NO_GENERATION
+        self.assigned_in = _NO_GENERATION
+        """The generation in which it was given what it has; a later one may be under way."""
         self._previous: tuple[TopicPartition, ...] = ()
         self._partitions: dict[str, int] | None = None  # what the leader has shared out
         self._followed: set[str] = set()
@@ -175,7 +177,7 @@ class ClassicMember:
     def _offers(self) -> list[JoinGroupRequestProtocol]:
         owned = self._around.ownership.owned
         state = MemberState(
-            self._around.subscription.topics, owned, owned or self._previous, self._generation
+            self._around.subscription.topics, owned, owned or self._previous, self.assigned_in
         )
         return [
             JoinGroupRequestProtocol(name=name, metadata=subscription_bytes(name, state))
@@ -204,7 +206,7 @@ class ClassicMember:
         if self._is_lost:
             return True
         topics = set(around.subscription.topics)
-        self._previous = assigned
+        self._previous, self.assigned_in = assigned, self._generation
         wanted = [one for one in assigned if one.topic in topics]
         going = without(around.ownership.owned, set(wanted))
         await around.ownership.revoke(going)
@@ -320,7 +322,7 @@ class ClassicMember:
         """The group goes on without this member: what it owns is others' by now."""
         if isinstance(error, UnknownMemberError):
             self._member_id = ""
-        self._generation = _NO_GENERATION
+        self._generation = self.assigned_in = _NO_GENERATION
         self._beating = False
         self._is_lost = True
         self._around.ownership.halt()
