@@ -12,7 +12,7 @@ here, an older one must have told it.
 from functools import partial
 
 from waystation.apis.call import Call
-from waystation.apis.produce_transactions import in_transaction, when_admitted
+from waystation.apis.produce_transactions import FLAGS_AT, when_admitted
 from waystation.broker.admission import Verdict
 from waystation.broker.broker import Broker
 from waystation.messages.produce import (
@@ -39,7 +39,7 @@ from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.partition.intake import RejectedRecordsError
 from waystation.partition.partition import ACKS_ALL, Partition
 from waystation.records.compression import Codec
-from waystation.records.header import peek
+from waystation.records.header import TRANSACTIONAL, peek
 from waystation.runtime.timers import Timer
 from waystation.storage.log import Appended
 
@@ -67,13 +67,13 @@ class NoTransactionalIdError(WaystationError):
 
 def answer(broker: Broker, call: Call[ProduceRequest]) -> None:
     """HOT: once per produce request; the reply leaves from here or from the last commit."""
-    if call.message.transactional_id is None:
-        _write(broker, call, None)
-    else:
+    if call.message.transactional_id is not None:
         when_admitted(broker, call, partial(_write, broker, call))
+    else:
+        _write(broker, call)
 
 
-def _write(broker: Broker, call: Call[ProduceRequest], admitted: Verdict | None) -> None:
+def _write(broker: Broker, call: Call[ProduceRequest], admitted: Verdict | None = None) -> None:
     """Append everything; ``None`` is admitted where no transaction may be written to."""
     request, now = call.message, broker.clock.now()
     write = _Write(broker, call, now, admitted)
@@ -143,7 +143,7 @@ class _Write:
         if self._call.version < _ZSTD_FROM_VERSION and peek(batch).codec == Codec.ZSTD:
             raise UnsupportedCompressionError("zstd needs a client that speaks Produce v7")
         self._broker.check_writable(partition.name.topic)
-        if in_transaction(batch):
+        if len(batch) > FLAGS_AT and batch[FLAGS_AT] & TRANSACTIONAL:
             appended = self._append_in_transaction(partition, batch)
         else:
             appended = partition.append(batch, self._acks, self._now)

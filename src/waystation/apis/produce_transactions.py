@@ -32,8 +32,8 @@ from waystation.transactions.commands import Add
 _ADDS_FROM_VERSION = 12
 """Whoever writes in this version adds the partition by that."""
 _KNOWS_ABORTABLE_FROM_VERSION = 11
-# The low one of the two bytes of a batch's attributes.
-_FLAGS_AT: Final = ATTRIBUTES_AT + 1
+FLAGS_AT: Final = ATTRIBUTES_AT + 1
+"""The low one of the two bytes of a batch's attributes."""
 
 _NOWHERE = (CoordinatorLoadingError, CoordinatorNotAvailableError, NotCoordinatorError)
 
@@ -55,14 +55,6 @@ class _Writer(NamedTuple):
 
     producer_id: ProducerId
     epoch: ProducerEpoch
-
-
-def in_transaction(batch: memoryview) -> bool:
-    """Whether the batch says that it belongs to a transaction.
-
-    HOT: once per batch.
-    """
-    return len(batch) > _FLAGS_AT and bool(batch[_FLAGS_AT] & TRANSACTIONAL)
 
 
 def when_admitted(
@@ -142,7 +134,8 @@ def _transactional(
     """The partitions held here that the request has a batch of a transaction for."""
     for topic in request.topic_data:
         for data in topic.partition_data:
-            if data.records is not None and in_transaction(data.records):
+            batch = data.records
+            if batch is not None and len(batch) > FLAGS_AT and batch[FLAGS_AT] & TRANSACTIONAL:
                 held = broker.replicas.find(topic.name, data.index, TopicId(topic.topic_id))
                 if held is not None:
                     yield held, data
