@@ -364,12 +364,14 @@ def test_a_group_does_not_expire_under_an_open_transaction(here: Coordinator) ->
     assert here.machine.list() == []
 
 
+@pytest.mark.parametrize("other_offsets", [True, False])
 @pytest.mark.parametrize("anew", [True, False])
 def test_offsets_of_a_topic_that_is_gone_do_not_come_to_count(
-    here: Coordinator, anew: bool
+    here: Coordinator, anew: bool, other_offsets: bool
 ) -> None:
     here.topics.create("orders")
-    here.committed({PLACE: 3})
+    if other_offsets:
+        here.committed({PLACE: 3})
     here.commit_in(ANN, {PLACE: 7, ELSEWHERE: 1, ("bills", 0): 5})
     here.topics.delete("orders")
     if anew:
@@ -379,6 +381,15 @@ def test_offsets_of_a_topic_that_is_gone_do_not_come_to_count(
 
     assert here.offsets() == {("bills", 0): 5}
     assert here.log.count(OffsetForgotten(GROUP, *PLACE)) == 1
+
+
+def test_offsets_without_an_id_stay_with_the_name(here: Coordinator) -> None:
+    here.commit_in(ANN, {PLACE: 7})
+    here.topics.create("orders")
+    here.take(here.machine.topics_changed(here.now))
+    here.end(ANN, committed=True)
+
+    assert here.offsets() == {PLACE: 7}
 
 
 # --- who may commit them --------------------------------------------------------------------------

@@ -48,7 +48,9 @@ class GoneTopics:
         """The topics that offsets are of, and the ids they had."""
         named = {name: dict.fromkeys(ids) for name, ids in self._offsets.topics()}
         for record in self._pending.all():
-            named.setdefault(record.topic, {})[record.topic_id] = None
+            ids = named.setdefault(record.topic, {})
+            if record.topic_id != NO_TOPIC_ID:
+                ids[record.topic_id] = None
         return named
 
     def _gone(self, name: str, ids: Sequence[TopicId]) -> list[TopicId]:

@@ -162,15 +162,19 @@ class Offsets:
 
     def in_topic(self, topic: str) -> Iterator[tuple[str, Position]]:
         """All groups' positions in a topic."""
-        base = self._topics[topic].base
+        seen = self._topics.get(topic)
+        if seen is None:
+            return
         for group_id, group in self._groups.items():
             for key, row in group.rows.items():
-                if -_TO_NEAREST <= key - base < _TO_NEAREST:
+                if -_TO_NEAREST <= key - seen.base < _TO_NEAREST:
                     yield group_id, self._position(group, key, row)
 
     def drop_id(self, topic: str, topic_id: TopicId) -> None:
         """No offset is kept under that id of the topic any more."""
-        seen = self._topics[topic]
+        seen = self._topics.get(topic)
+        if seen is None:
+            return
         seen.ids.pop(topic_id, None)
         if seen.id == topic_id:
             self._identify(seen, NO_TOPIC_ID)
