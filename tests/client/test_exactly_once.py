@@ -17,6 +17,7 @@ from waystation.client.errors import ConnectionLostError, OutcomeUnknownError
 from waystation.client.exactly_once import ReadProcessWrite
 from waystation.client.options import ConsumerOptions, ProducerOptions
 from waystation.client.producer import Producer
+from waystation.client.transactor import PreparedTransaction
 from waystation.model.errors import (
     ErrorCode,
     InvalidGroupIdError,
@@ -332,6 +333,28 @@ async def test_a_second_instance_ends_the_first(broker: TransactionBroker) -> No
 
     assert broker.visible == {}
     assert broker.committed == {}
+
+
+async def test_a_prepared_block_is_read_behind_once_it_has_ended() -> None:
+    broker = filled(TransactionBroker(leaders=(1, 1)))
+
+    async def copy_and_prepare(transaction: ReadProcessWrite) -> None:
+        await copy(transaction)
+        decided.append(await transaction.prepare())
+
+    decided: list[PreparedTransaction] = []
+    async with consumer_of(broker) as consumer, producer_to(broker) as producer:
+        await consumer.assign([SOURCE])
+        await block(consumer, producer, copy_and_prepare)
+
+        assert broker.committed == {}
+
+        await producer.end(decided[0], commit=False)
+        await block(consumer, producer, copy_and_prepare)
+        await producer.end(decided[1], commit=True)
+        await block(consumer, producer, copy)
+
+    assert broker.visible[1] == copies(0, MESSAGES)
 
 
 # --- what is not allowed ----------------------------------------------------------------------

@@ -9,7 +9,12 @@ import pytest
 from tests.support.scripted_transactions import TransactionBroker
 from tests.support.soak import count
 
-from waystation.client.errors import ConnectionLostError, DeliveryError, OutcomeUnknownError
+from waystation.client.errors import (
+    ClosedError,
+    ConnectionLostError,
+    DeliveryError,
+    OutcomeUnknownError,
+)
 from waystation.client.options import ProducerOptions
 from waystation.client.producer import Producer
 from waystation.client.transaction import Transaction
@@ -293,6 +298,35 @@ async def test_a_coordinator_that_stays_away_leaves_the_outcome_open(
             await block(producer, work)
         with pytest.raises(OutcomeUnknownError):
             await producer.transaction().__aenter__()
+
+
+async def test_partitions_are_not_added_behind_the_end() -> None:
+    broker = TransactionBroker(leaders=(1, 1), version=1)
+    async with producer_to(broker) as producer:
+        async with producer.transaction() as transaction:
+            broker.refuse(
+                ApiKey.ADD_PARTITIONS_TO_TXN, *[ErrorCode.CONCURRENT_TRANSACTIONS] * 1_000
+            )
+            transaction.submit("orders", b"never sent", partition=0)
+            while len(broker.requests(ApiKey.ADD_PARTITIONS_TO_TXN)) < 3:
+                await asyncio.sleep(0.001)
+            await transaction.abort()
+        added = len(broker.requests(ApiKey.ADD_PARTITIONS_TO_TXN))
+        await asyncio.sleep(0.02)
+
+        assert len(broker.requests(ApiKey.ADD_PARTITIONS_TO_TXN)) == added
+        assert broker.ids["tx"].state == "empty"
+
+
+async def test_closing_in_the_middle_tells_those_who_wait(broker: TransactionBroker) -> None:
+    producer = await producer_to(broker, linger_ms=1_000).start()
+    transaction = await producer.transaction().__aenter__()
+    waiting = [transaction.submit("orders", b"v", partition=number) for number in (0, 1)]
+    await asyncio.sleep(0)
+    await producer.close()
+
+    for one in waiting:
+        assert isinstance(one.exception(), ClosedError)
 
 
 async def test_a_cancelled_block_is_aborted(broker: TransactionBroker) -> None:

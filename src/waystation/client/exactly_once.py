@@ -34,7 +34,7 @@ from waystation.client.message import Message
 from waystation.client.router import Router
 from waystation.client.standing import Phase
 from waystation.client.transaction import Transaction
-from waystation.client.transactor import GroupOffsets
+from waystation.client.transactor import PreparedTransaction
 from waystation.model.errors import (
     FencedMemberEpochError,
     IllegalGenerationError,
@@ -203,11 +203,13 @@ class ReadProcessWrite(Transaction):
             raise StopAsyncIteration
         return self._waiting.popleft()
 
-    def offsets_to_commit(self, _: object = None) -> GroupOffsets:
-        """How far the block's messages reach."""
-        reached = self._reading.positions()
-        offsets = {where: CommittedOffset(offset) for where, offset in reached.items()}
-        return self._reading.group.in_transaction(offsets)
+    async def prepare(self) -> PreparedTransaction:
+        """First phase of two, offsets included; the next block begins once it has ended."""
+        self._give_back()
+        await self._commit_offsets()
+        prepared = await super().prepare()
+        self._reading.doubt()
+        return prepared
 
     # --- behind the scenes ------------------------------------------------------------------
 
@@ -235,14 +237,20 @@ class ReadProcessWrite(Transaction):
     async def _commit_all(self) -> None:
         """Records and offsets side by side, then the transaction."""
         reached = self._reading.positions()
-        self._transactor.hurry()
         try:
-            await self._transactor.commit_offsets(self.offsets_to_commit())
+            await self._commit_offsets()
         except BaseException as error:
             await super().__aexit__(type(error), error, None)
             raise
         await super().__aexit__(None, None, None)
         self._reading.committed(reached)
+
+    async def _commit_offsets(self) -> None:
+        """How far the block's messages reach."""
+        reached = self._reading.positions()
+        offsets = {where: CommittedOffset(offset) for where, offset in reached.items()}
+        self._transactor.hurry()
+        await self._transactor.commit_offsets(self._reading.group.in_transaction(offsets))
 
     async def _repeats(self, cause: BaseException | None) -> bool:
         """Whether the block failed by something that passes; then wait a little."""

@@ -48,6 +48,8 @@ __all__ = ["Sender"]
 
 _ACCEPTED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _START_OVER = (ErrorCode.UNKNOWN_PRODUCER_ID,)
+_MARKERS_S = 0.01
+"""How soon to look whether the end of the transaction before has reached all its partitions."""
 
 
 class Sender:
@@ -324,7 +326,10 @@ class Sender:
 
     def _try_again(self, batch: OutgoingBatch, error: WaystationError) -> None:
         """Send the batch again after the back-off, unless its time is over by then."""
-        retry_at = self._clock.monotonic() + self._router.backoff.delay_s(batch.attempts)
+        wait_s = self._router.backoff.delay_s(batch.attempts)
+        if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            wait_s = min(wait_s, _MARKERS_S)
+        retry_at = self._clock.monotonic() + wait_s
         if retry_at > batch.deadline or not self._goes_on:
             self._give_up(batch, error)
             return

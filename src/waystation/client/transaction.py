@@ -46,6 +46,8 @@ class Transaction:
     """One transaction of one producer; ``Producer.transaction`` makes it."""
 
     def __init__(self, producer: "Producer", transactor: Transactor) -> None:
+        self.is_committed = False
+        """Whether it is known to be committed, after the block."""
         self._producer, self._transactor = producer, transactor
         self._is_open = False
 
@@ -142,6 +144,7 @@ class Transaction:
     async def _commit(self) -> None:
         try:
             await self._transactor.commit()
+            self.is_committed = True
         except asyncio.CancelledError as error:
             await self._abort_after(error)
             raise

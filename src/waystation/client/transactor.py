@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from waystation.client.coordinator import TRANSACTION, Coordinator
 from waystation.client.delivery import Identity
-from waystation.client.errors import OutcomeUnknownError, is_retriable
+from waystation.client.errors import ClosedError, OutcomeUnknownError, is_retriable
 from waystation.client.group_offsets import CommittedOffset
 from waystation.client.group_offsets import Identity as MemberIdentity
 from waystation.client.router import Router
@@ -116,6 +116,7 @@ class Transactor:
 
     async def close(self) -> None:
         """Ask for nothing more."""
+        self.standing.died(ClosedError("the producer was closed"), self._now())
         await self._tasks.aclose()
         await self.coordinator.close()
 
@@ -200,6 +201,8 @@ class Transactor:
         self.standing.ending()
         self._sending.abandon(self.standing.abortable(reason))
         await self._sending.settled()
+        if self._adding is not None and not self._adding.done():
+            await asyncio.wait([self._adding])
         if self.standing.is_empty:
             self._over(None)
             return
@@ -256,18 +259,22 @@ class Transactor:
 
     async def _add(self) -> None:
         """Add what is to be added, until nothing is."""
-        while partitions := list(self.standing.unadded):
+        while self.standing.unadded:
             try:
-                await self._patiently(
-                    lambda wanted=partitions: add_partitions(  # type: ignore[misc]
-                        self.coordinator, self._identity, wanted
-                    )
-                )
+                added = await self._patiently(self._add_once)
             except WaystationError as error:
                 self.failed(error)
                 return
-            self.standing.added(partitions)
+            self.standing.added(added)
             self._sending.admitted()
+
+    async def _add_once(self) -> list[TopicPartition]:
+        # A repeated request must not come behind the end: it would begin another transaction.
+        if not self.standing.writes:
+            raise InvalidTxnStateError("the transaction is ending")
+        wanted = list(self.standing.unadded)
+        await add_partitions(self.coordinator, self._identity, wanted)
+        return wanted
 
     async def _tell_group(self, group: GroupOffsets) -> None:
         """Repeat while the group's coordinator may still take the offsets from this member."""
