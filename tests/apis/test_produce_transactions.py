@@ -11,6 +11,7 @@ from tests.apis.transacting import (
     Writer,
     write_request,
 )
+from waystation.apis import produce_transactions
 from waystation.messages.produce import ProduceRequest
 from waystation.model.errors import ErrorCode
 from waystation.wire.versions import ApiKey
@@ -109,6 +110,29 @@ def test_a_batch_that_waits_is_kept_as_it_came(tess: Transacting, topic: str) ->
         assert tess.committed(topic, partition=partition) == values[partition::2]
 
 
+def test_what_waits_takes_no_more_memory_than_it_may(
+    tess: Transacting, topic: str, node: ThreadedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_transactions, "KEPT_BYTES_MAX", 100_000)
+    tess.create(topic)
+    writer = tess.writer(topic)
+    requests = [
+        write_request(writer, topic, bytes(40_000), sequence=number) for number in range(50)
+    ]
+    codes = send_all(tess, requests, IMPLICIT)
+
+    accepted = codes.index(ErrorCode.NOT_ENOUGH_REPLICAS) if any(codes) else len(codes)
+    assert accepted >= 3
+    assert codes[:accepted] == [0] * accepted
+    assert 0 not in codes[accepted:]
+    assert node.node.broker.admission.kept_bytes == 0
+
+    # It goes on where it was refused, as clients do.
+    again = send_all(tess, requests[accepted : accepted + 1], IMPLICIT)
+    assert again == [0] * len(again)
+    tess.commit(writer)
+
+
 def test_a_repeated_batch_is_written_once(tess: Transacting, topic: str) -> None:
     tess.create(topic)
     writer = tess.writer(topic)
@@ -174,6 +198,7 @@ def test_what_is_wrong_with_one_partition_harms_no_other(tess: Transacting, topi
     request = write_request(writer, f"{topic}-absent")
     request.topic_data += write_request(writer, topic).topic_data
     request.topic_data += produce_request(topic, b"nonsense").topic_data
+    request.topic_data += produce_request(topic, b"\xff" * 100).topic_data
     request.topic_data += produce_request(topic, None).topic_data
     reply = tess.ask(request, IMPLICIT)
 

@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 from waystation.apis.call import Call
 from waystation.broker.admission import Hear, Verdict
 from waystation.broker.broker import Broker
-from waystation.messages.produce import PartitionProduceData, ProduceRequest
+from waystation.messages.produce import ProduceRequest
 from waystation.model.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadingError,
     CoordinatorNotAvailableError,
+    CorruptBatchError,
     ErrorCode,
     InvalidProducerIdMappingError,
     InvalidTxnStateError,
@@ -26,12 +27,14 @@ from waystation.model.errors import (
 )
 from waystation.model.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition
 from waystation.partition.partition import Partition
-from waystation.records.header import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL, peek
+from waystation.records.header import ATTRIBUTES_AT, TRANSACTIONAL, peek
 from waystation.transactions.commands import Add
 
 _ADDS_FROM_VERSION = 12
 """Whoever writes in this version adds the partition by that."""
 _KNOWS_ABORTABLE_FROM_VERSION = 11
+KEPT_BYTES_MAX = 128 << 20
+"""What all that wait in line may take together, but for one request."""
 FLAGS_AT: Final = ATTRIBUTES_AT + 1
 """The low one of the two bytes of a batch's attributes."""
 
@@ -64,31 +67,37 @@ def when_admitted(
 
     HOT: once per produce request of a transaction; most need not ask.
     """
-    writers = {
-        _Writer(header.producer_id, header.producer_epoch)
-        for _, data in _transactional(broker, call.message)
-        if data.records is not None and len(data.records) >= HEADER_BYTES
-        for header in (peek(data.records),)
-    }
+    written = list(_written(broker, call.message))
+    writers = {writer for _, writer in written}
+    partitions = [partition for partition, _ in written]
     if not writers:
         write({})
     elif len(writers) > 1:
         refusal = InvalidProducerIdMappingError("one request has batches of several producers")
-        names = [one.name for one, _ in _transactional(broker, call.message)]
-        write(dict.fromkeys(names, refusal))
+        write({one.name: refusal for one in partitions})
     else:
-        _wait_in_line(broker, call, writers.pop(), write)
+        _wait_in_line(broker, call, writers.pop(), partitions, write)
 
 
 def _wait_in_line(
-    broker: Broker, call: Call[ProduceRequest], writer: _Writer, write: Callable[[Verdict], None]
+    broker: Broker,
+    call: Call[ProduceRequest],
+    writer: _Writer,
+    partitions: list[Partition],
+    write: Callable[[Verdict], None],
 ) -> None:
-    missing = partial(_missing, broker, call.message, writer)
+    missing = partial(_missing, partitions, writer)
     if not broker.admission.waits(writer.producer_id) and not missing():
         write({})
         return
+    if broker.admission.kept_bytes > KEPT_BYTES_MAX:
+        refusal = NotVerifiedError("too many batches wait for the coordinators of transactions")
+        write({one.name: refusal for one in partitions})
+        return
+    kept_bytes = 0
 
     def go(admitted: Verdict) -> None:
+        broker.admission.kept_bytes -= kept_bytes
         try:
             write(admitted)
         except Exception as error:  # the outermost frame of this request
@@ -96,7 +105,8 @@ def _wait_in_line(
 
     ask = partial(_ask, broker, call, writer)
     if not broker.admission.enter(writer.producer_id, missing, ask, go):
-        _keep_batches(call.message)
+        kept_bytes = _keep_batches(call.message)
+        broker.admission.kept_bytes += kept_bytes
 
 
 def _ask(
@@ -119,34 +129,45 @@ def _ask(
     broker.transactions.ask(add, lambda verdict: hear(_for_producers(verdict, call.version)))
 
 
-def _missing(broker: Broker, request: ProduceRequest, writer: _Writer) -> list[TopicPartition]:
-    """The partitions led here in which the producer's transaction is not open."""
+def _missing(partitions: list[Partition], writer: _Writer) -> list[TopicPartition]:
+    """Those led here in which the producer's transaction is not open."""
     return [
-        partition.name
-        for partition, _ in _transactional(broker, request)
-        if partition.leading and not partition.in_transaction(writer.producer_id, writer.epoch)
+        one.name
+        for one in partitions
+        if one.leading and not one.in_transaction(writer.producer_id, writer.epoch)
     ]
 
 
-def _transactional(
-    broker: Broker, request: ProduceRequest
-) -> Iterator[tuple[Partition, PartitionProduceData]]:
-    """The partitions held here that the request has a batch of a transaction for."""
+def _written(broker: Broker, request: ProduceRequest) -> Iterator[tuple[Partition, _Writer]]:
+    """The partitions held here that the request has a batch of a transaction for, and whose."""
     for topic in request.topic_data:
         for data in topic.partition_data:
-            batch = data.records
-            if batch is not None and len(batch) > FLAGS_AT and batch[FLAGS_AT] & TRANSACTIONAL:
-                held = broker.replicas.find(topic.name, data.index, TopicId(topic.topic_id))
-                if held is not None:
-                    yield held, data
+            held = broker.replicas.find(topic.name, data.index, TopicId(topic.topic_id))
+            writer = _writer_of(data.records)
+            if held is not None and writer is not None:
+                yield held, writer
 
 
-def _keep_batches(request: ProduceRequest) -> None:
-    """Copy what lies in the receive buffer, which is used again while the request waits."""
+def _writer_of(batch: memoryview | None) -> _Writer | None:
+    """Who writes in a transaction; what is no batch is told when it is to be appended."""
+    if batch is None or len(batch) <= FLAGS_AT or not batch[FLAGS_AT] & TRANSACTIONAL:
+        return None
+    try:
+        header = peek(batch)
+    except CorruptBatchError:
+        return None
+    return _Writer(header.producer_id, header.producer_epoch)
+
+
+def _keep_batches(request: ProduceRequest) -> int:
+    """Copy what lies in the receive buffer, which is used again meanwhile; how much that is."""
+    kept_bytes = 0
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
                 data.records = memoryview(bytearray(data.records))
+                kept_bytes += len(data.records)
+    return kept_bytes
 
 
 def _for_producers(

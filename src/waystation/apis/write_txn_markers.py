@@ -24,7 +24,7 @@ from waystation.records.control import Marker
 
 async def answer(broker: Broker, call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse:
     """The outcome for each partition, once the markers are committed."""
-    results = [await _write(broker, one) for one in call.message.markers]
+    results = await asyncio.gather(*(_write(broker, one) for one in call.message.markers))
     return WriteTxnMarkersResponse(markers=results)
 
 

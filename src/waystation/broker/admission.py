@@ -54,12 +54,16 @@ class _Line:
 
 
 class Admission:
-    """The lines of all producers that wait; a producer that does not has none."""
+    """The lines of all producers that wait; a producer that does not has none.
 
-    __slots__ = ("_lines",)
+    ``kept_bytes`` is what they keep meanwhile, counted by whoever lets them enter.
+    """
+
+    __slots__ = ("_lines", "kept_bytes")
 
     def __init__(self) -> None:
         self._lines: dict[ProducerId, _Line] = {}
+        self.kept_bytes = 0
 
     def __len__(self) -> int:
         return len(self._lines)

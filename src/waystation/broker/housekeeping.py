@@ -67,7 +67,6 @@ class Housekeeping:
     async def _round(self) -> None:
         settings, now_s = self._settings(), self._clock.monotonic()
         await self._each(self._tend)
-        self._hanging.look_if_due()
         self._holdings.tidy_journals()
         self._flush_some(settings.log_flush_offset_checkpoint_interval_ms)
         since_checkpoint_ms = (now_s - self._checkpointed_s) * 1_000
@@ -80,6 +79,7 @@ class Housekeeping:
             await self._archives.look()
             await self._each(self._retire)
         await self._drop_retired()
+        self._hanging.look_if_due()
 
     def _begin_checkpoints(self) -> None:
         """Write down how far every log is safe, in the rounds from now on."""

@@ -170,13 +170,6 @@ class Markers:
         if self._failed:
             self._arm(0.0)
 
-    def close(self) -> None:
-        """Try no more."""
-        self._failed.clear()
-        self._round.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-
     def _put_off(self, ended: Ended, name: TopicPartition, error: WaystationError) -> None:
         if not ended.wanted():
             return
