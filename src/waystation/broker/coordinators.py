@@ -19,6 +19,7 @@ from waystation.groups.records import OffsetCommitted, Record
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidGroupIdError
 from waystation.model.ids import LeaderEpoch, NodeId, TopicId
+from waystation.model.machines import InTransaction
 from waystation.model.offsets import Offset
 from waystation.partition.partition import Partition
 from waystation.runtime.chance import Chance
@@ -28,6 +29,8 @@ from waystation.runtime.timers import Timers
 from waystation.telemetry.metrics import Counter, Registry
 
 OFFSETS_TOPIC = "__consumer_offsets"
+
+_COMMITS = (OffsetCommitted, InTransaction)
 
 
 class TopicsNow:
@@ -66,7 +69,7 @@ class TopicsNow:
 
 
 class GroupLog(PartitionLog[Record]):
-    """Counts the offsets among what it appends."""
+    """Counts the offsets among what it appends, in transactions too."""
 
     __slots__ = ("commits",)
 
@@ -75,7 +78,7 @@ class GroupLog(PartitionLog[Record]):
     def append(self, records: Sequence[Record]) -> Offset:
         """Write records as one batch; where the log ends now."""
         end = super().append(records)
-        self.commits.value += sum(type(record) is OffsetCommitted for record in records)
+        self.commits.value += sum(type(record) in _COMMITS for record in records)
         return end
 
 
