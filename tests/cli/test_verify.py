@@ -32,9 +32,12 @@ def lossy(tmp_path: Path) -> Path:
     return file.path
 
 
-def test_a_good_cluster_passes_and_is_left_as_it_was(bootstrap: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["--plain", "--transactions"])
+def test_a_good_cluster_passes_and_is_left_as_it_was(
+    bootstrap: str, tmp_path: Path, how: str
+) -> None:
     path = tmp_path / "history.jsonl"
-    ended = verify(bootstrap, "--seconds", "1.5", "--history", str(path), "--json")
+    ended = verify(bootstrap, how, "--seconds", "1.5", "--history", str(path), "--json")
 
     assert ended.code == 0, ended.err
     told = json.loads(ended.out)
@@ -43,12 +46,15 @@ def test_a_good_cluster_passes_and_is_left_as_it_was(bootstrap: str, tmp_path: P
     assert told["acknowledged"] == told["writes"] > 50
     assert told["reads"] > told["writes"], "only the last reader read"
     assert told["histories"] == [str(path)]
+    in_transactions = how == "--transactions"
+    assert [told[fate] > 0 for fate in ("committed", "aborted")] == [in_transactions] * 2
+    assert told["unknown"] == 0
     assert "waystation-verify" not in topics(bootstrap)
     assert sum(1 for _ in read_histories([path])) > 50
 
 
 def test_topics_stay_if_wanted(bootstrap: str, tmp_path: Path) -> None:
-    options = ("--seconds", "0.1", "--topics", "1", "--keep-topics")
+    options = ("--plain", "--seconds", "0.1", "--topics", "1", "--keep-topics")
     ended = verify(bootstrap, *options, "--history", str(tmp_path / "history.jsonl"))
 
     assert ended.code == 0, ended.err
@@ -92,7 +98,7 @@ def test_mistakes_are_named(tmp_path: Path, lossy: Path) -> None:
 
 def test_a_cluster_that_is_not_there_is_no_good_one(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
-    ended = verify("127.0.0.1:1", "--history", str(path))
+    ended = verify("127.0.0.1:1", "--plain", "--history", str(path))
 
     assert ended.code == 1
     assert "no broker answers" in ended.err

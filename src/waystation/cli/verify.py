@@ -13,7 +13,7 @@ import click
 from waystation.cli.options import bootstrap_option, json_option
 from waystation.cli.output import print_json, say
 from waystation.cli.progress import progress as bar
-from waystation.model.errors import RequestTimedOutError
+from waystation.model.errors import RequestTimedOutError, WaystationError
 
 if TYPE_CHECKING:
     from waystation.testing.checker import Verdict
@@ -23,7 +23,7 @@ EXAMPLE = """
 \b
 Example:
   waystation verify --seconds 60
-  waystation verify --rate 5000 --bootstrap broker-1:9092,broker-2:9092
+  waystation verify --plain --rate 5000 --bootstrap broker-1:9092,broker-2:9092
   waystation verify --check waystation-verify-1a2b3c4d.jsonl
 """
 
@@ -38,6 +38,12 @@ _SHOWN = 20
     show_default=True,
     help="How long to work.",
 )
+@click.option(
+    "--transactions/--plain",
+    default=True,
+    show_default=True,
+    help="Write in transactions, and process what was written; or write without.",
+)
 @click.option("--topics", type=click.IntRange(1, 100), default=2, show_default=True)
 @click.option("--partitions", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option("--writers", type=click.IntRange(1, 100), default=2, show_default=True)
@@ -48,6 +54,13 @@ _SHOWN = 20
     default=500,
     show_default=True,
     help="Messages a second, of all writers together.",
+)
+@click.option(
+    "--aborts",
+    type=click.FloatRange(0, 1),
+    default=0.1,
+    show_default=True,
+    help="The share of transactions that are aborted.",
 )
 @click.option(
     "--history",
@@ -67,11 +80,13 @@ _SHOWN = 20
 @json_option
 def verify(
     seconds: float,
+    transactions: bool,
     topics: int,
     partitions: int,
     writers: int,
     readers: int,
     rate: float,
+    aborts: float,
     path: Path | None,
     keep_topics: bool,
     recorded: tuple[Path, ...],
@@ -85,12 +100,16 @@ def verify(
     brokers or kill them while it runs: that is what it is for. Ends with 1 if it finds anything.
     """
     if recorded:
-        _tell(_judged(recorded), recorded, as_json)
+        verdict = _judged(recorded)
+        _print(verdict, recorded, as_json)
+        _end(verdict)
         return
     name = f"waystation-verify-{uuid4().hex[:8]}"
     path = path or Path(f"{name}.jsonl")
     if path.exists():
         raise click.UsageError(f"{path} exists already: give --history another name")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"{path.parent} is no directory: give --history another")
     from waystation.testing.workload import Workload
 
     load = Workload(
@@ -102,6 +121,8 @@ def verify(
         writers=writers,
         readers=readers,
         messages_per_s=rate,
+        transactions=transactions,
+        aborts=aborts,
         seed=uuid4().int,
     )
     _experience(load, path, keep_topics, as_json)
@@ -110,46 +131,46 @@ def verify(
 def _experience(load: "Workload", path: Path, keep_topics: bool, as_json: bool) -> None:
     """Let the workload run, and judge what it wrote down, also if it did not come to its end."""
     from waystation.runtime.loops import run
-    from waystation.testing.history import HistoryFile
-    from waystation.testing.readers import NeverSettledError
 
-    async def work() -> None:
-        await load.create_topics()
-        with (
-            HistoryFile(path) as file,
-            bar("verifying", int(load.seconds), wanted=_watched()) as on,
-        ):
-            watching = asyncio.ensure_future(_each_second(on))
-            try:
-                await load.run(file.write)
-            finally:
-                watching.cancel()
-
+    run(load.create_topics())
     left = f"its topics {load.name}-* stay, its history is {path}"
+    trouble = None
     try:
-        run(work())
-    except NeverSettledError:
-        _tell(_judged((path,)), (path,), as_json)
+        run(_work(load, path))
+    except WaystationError as error:
+        trouble = error
+    except KeyboardInterrupt:
         say(left)
         raise
     verdict = _judged((path,))
-    if verdict.findings or keep_topics:
+    if trouble or verdict.findings or keep_topics:
         say(left)
     else:
         run(load.delete_topics())
-    _tell(verdict, (path,), as_json)
-    if not verdict.acknowledged:
+    if trouble is None and not verdict.acknowledged:
         raise NothingToJudgeError(path)
+    _print(verdict, (path,), as_json)
+    if trouble is not None:
+        raise trouble
+    _end(verdict)
+
+
+async def _work(load: "Workload", path: Path) -> None:
+    from waystation.testing.history import HistoryFile
+
+    watched = sys.stderr.isatty()
+    with HistoryFile(path) as file, bar("verifying", int(load.seconds), wanted=watched) as advance:
+        watching = asyncio.ensure_future(_each_second(advance))
+        try:
+            await load.run(file.write)
+        finally:
+            watching.cancel()
 
 
 async def _each_second(advance: Callable[[int], None]) -> None:
     while True:
         await asyncio.sleep(1)
         advance(1)
-
-
-def _watched() -> bool:
-    return sys.stderr.isatty()
 
 
 class NothingToJudgeError(RequestTimedOutError):
@@ -169,14 +190,17 @@ def _judged(paths: tuple[Path, ...]) -> "Verdict":
     return check(read_histories(paths))
 
 
-def _tell(verdict: "Verdict", paths: tuple[Path, ...], as_json: bool) -> None:
-    """Print the verdict; ends the command with 1 if it is a bad one."""
+def _print(verdict: "Verdict", paths: tuple[Path, ...], as_json: bool) -> None:
     if as_json:
         findings = [{"kind": one.kind, "what": one.what} for one in verdict.findings]
         histories = [str(path) for path in paths]
         print_json(verdict._asdict() | {"findings": findings, "histories": histories})
     else:
         _tell_people(verdict)
+
+
+def _end(verdict: "Verdict") -> None:
+    """With 1 if the verdict is a bad one."""
     if verdict.findings:
         raise click.exceptions.Exit(1)
 

@@ -1,4 +1,4 @@
-"""Writers and readers at work on topics of their own, all of it written down.
+"""Writers, a processor and readers at work on topics of their own, all of it written down.
 
 What they wrote down is a history (``history.py``) for the checker (``checker.py``).  Whatever the
 cluster does meanwhile, be it restarts or the death of brokers, they go on; when the time is over
@@ -8,13 +8,15 @@ one reader reads everything.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 
 from waystation.client.admin import Admin
 from waystation.model.errors import WaystationError
 from waystation.testing.history import Diary, Event
+from waystation.testing.processors import Step, process
 from waystation.testing.readers import read_to_end, wander
-from waystation.testing.writers import Pace, Target, write_plainly
+from waystation.testing.writers import Pace, Target, write_plainly, write_transactions
 
 __all__ = ["Workload", "lives"]
 
@@ -23,7 +25,7 @@ _AGAIN_AFTER_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """How much of what; ``name`` begins the names of all topics and transactional ids it uses."""
+    """How much of what; ``name`` begins the names of all topics, groups and ids it uses."""
 
     bootstrap: str
     name: str
@@ -33,14 +35,27 @@ class Workload:
     writers: int = 2
     readers: int = 2
     messages_per_s: float = 500.0
+    transactions: bool = True
+    aborts: float = 0.1
+    """The share of transactions that are aborted."""
     patience_s: float = 60.0
     """How long the last reader waits for what stands in its way."""
     seed: int = 0
 
     @property
-    def topic_names(self) -> list[str]:
+    def inputs(self) -> list[str]:
         """The topics that are written to."""
         return [f"{self.name}-{number}" for number in range(self.topics)]
+
+    @property
+    def processed(self) -> str:
+        """The topic that has what was made of the others."""
+        return f"{self.name}-processed"
+
+    @property
+    def topic_names(self) -> list[str]:
+        """All of them."""
+        return [*self.inputs, self.processed] if self.transactions else self.inputs
 
     async def create_topics(self) -> None:
         """Make the topics; raises if the cluster cannot be reached, or they are there already."""
@@ -64,16 +79,35 @@ class Workload:
                 tasks.create_task(self._write(f"w{number}", pace, write))
             for number in range(self.readers):
                 tasks.create_task(self._read(f"r{number}", _own(chance), until_s, write))
+            if self.transactions:
+                tasks.create_task(self._process("s", _own(chance), until_s, write))
         last = Diary("last", write)
         await read_to_end(self.bootstrap, self.topic_names, last, self.patience_s)
 
     async def _write(self, name: str, pace: Pace, write: Callable[[Event], object]) -> None:
-        target = Target(self.bootstrap, self.topic_names, self.partitions)
+        target = Target(self.bootstrap, self.inputs, self.partitions)
 
         async def live(diary: Diary) -> None:
-            await write_plainly(target, diary, pace)
+            if self.transactions:
+                own_id = f"{self.name}-{name}"
+                await write_transactions(target, diary, pace, own_id, self.aborts)
+            else:
+                await write_plainly(target, diary, pace)
 
         await lives(name, write, live, pace.until_s)
+
+    async def _process(
+        self, name: str, chance: Random, until_s: float, write: Callable[[Event], object]
+    ) -> None:
+        own = f"{self.name}-{name}"
+        step = Step(self.bootstrap, 1, own, self.inputs, self.processed, own, self.aborts)
+        loop = asyncio.get_running_loop()
+
+        async def live(diary: Diary) -> None:
+            await process(step, diary, chance, lambda: loop.time() > until_s)
+
+        # It may take its time: what it has not processed in the end, the checker cannot judge.
+        await lives(name, write, live, until_s + self.patience_s)
 
     async def _read(
         self, name: str, chance: Random, until_s: float, write: Callable[[Event], object]
@@ -92,17 +126,18 @@ async def lives(
     live: Callable[[Diary], Awaitable[None]],
     until_s: float,
 ) -> None:
-    """Live again and again under new names, until the time is over or a life ends in peace."""
+    """Live again and again under new names, until a life ends in peace or the time is over."""
     loop = asyncio.get_running_loop()
-    life = 0
-    while loop.time() < until_s:
+    for life in count():
         diary = Diary(f"{name}.{life}", write)
         try:
             await live(diary)
+            return
         except WaystationError as error:
             diary.note(f"{type(error).__name__}: {error}")
-            await asyncio.sleep(_AGAIN_AFTER_S)
-        life += 1
+        if loop.time() > until_s:
+            return
+        await asyncio.sleep(_AGAIN_AFTER_S)
 
 
 def _own(chance: Random) -> Random:

@@ -1,34 +1,45 @@
-"""Writers that write down what they send and what they are told.
+"""Writers that write down what they send and what they are told, in transactions or without.
 
 A writer lives until something goes wrong with its producer; the next one has another name, so
-that no two values are alike.
+that no two values are alike, and the same transactional id, as a program that is started again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from waystation.client.outgoing import RecordMetadata
+from waystation.client.outgoing import Delivered
 from waystation.client.producer import Producer
-from waystation.model.errors import WaystationError
 from waystation.testing.history import Diary, Value, Written
 
-__all__ = ["Pace", "Target", "acknowledged", "write_plainly"]
+__all__ = [
+    "TRANSACTION_TIMEOUT_MS",
+    "Pace",
+    "Target",
+    "acknowledged",
+    "write_plainly",
+    "write_transactions",
+]
 
+TRANSACTION_TIMEOUT_MS = 10_000
+KEYS = 10
 _MOST_AT_ONCE = 10
+_LINGER_MS = 1
 
 
 class Target(NamedTuple):
-    """Where to: which topics, and how many partitions each has."""
+    """Where to: which topics, and over how many partitions of each."""
 
     bootstrap: str
     topics: Sequence[str]
-    partitions: int
+    partitions: int | None
+    """If this is not said, values have keys, and keys have their partitions."""
 
-    def choose(self, chance: Random) -> tuple[str, int]:
+    def choose(self, chance: Random) -> tuple[str, int | None]:
         """Some partition of some topic."""
-        return chance.choice(self.topics), chance.randrange(self.partitions)
+        topic = chance.choice(self.topics)
+        return topic, None if self.partitions is None else chance.randrange(self.partitions)
 
 
 class Pace:
@@ -51,28 +62,53 @@ class Pace:
 
 async def write_plainly(target: Target, diary: Diary, pace: Pace) -> None:
     """Send values outside of any transaction; raises when the producer is of no use any more."""
-    async with Producer(target.bootstrap, linger_ms=1) as producer:
+    async with Producer(target.bootstrap, linger_ms=_LINGER_MS) as producer:
         async for many in pace.lots():
             sending = []
             for value in diary.sending(None, many):
                 topic, partition = target.choose(pace.chance)
-                sending.append((value, producer.send(topic, str(value), partition=partition)))
-            if trouble := await acknowledged(diary, sending):
-                raise trouble
+                sending.append((value, producer.submit(topic, str(value), partition=partition)))
+            await acknowledged(diary, sending)
 
 
-async def acknowledged(
-    diary: Diary, sending: Sequence[tuple[Value, Awaitable[RecordMetadata]]]
-) -> WaystationError | None:
-    """Write down what was acknowledged; the first error, if there was one."""
+async def write_transactions(
+    target: Target, diary: Diary, pace: Pace, transactional_id: str, aborts: float
+) -> None:
+    """Send values in transactions, of which a part is aborted; raises as ``write_plainly``."""
+    async with Producer(
+        target.bootstrap,
+        linger_ms=_LINGER_MS,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+    ) as producer:
+        async for many in pace.lots():
+            commit = pace.chance.random() >= aborts
+            number = diary.begin()
+            async with producer.transaction() as transaction:
+                sending = []
+                for value in diary.sending(number, many):
+                    topic, partition = target.choose(pace.chance)
+                    key = f"k{pace.chance.randrange(KEYS)}" if partition is None else None
+                    sending.append(
+                        (value, transaction.submit(topic, str(value), key=key, partition=partition))
+                    )
+                await acknowledged(diary, sending)
+                diary.deciding(number, commit=commit)
+                if not commit:
+                    await transaction.abort()
+            # Not reached where the end is in doubt: then only the log knows.
+            diary.ended(number, committed=commit)
+
+
+async def acknowledged(diary: Diary, sending: Sequence[tuple[Value, Delivered]]) -> None:
+    """Write down what was acknowledged; raises the first failure, if there was one."""
     told = await asyncio.gather(*(one for _, one in sending), return_exceptions=True)
-    rows, trouble = [], None
+    rows, failures = [], []
     for (value, _), one in zip(sending, told, strict=True):
-        if isinstance(one, WaystationError):
-            trouble = trouble or one
-        elif isinstance(one, BaseException):
-            raise one
+        if isinstance(one, BaseException):
+            failures.append(one)
         else:
             rows.append(Written(one.topic, one.partition, one.offset, value.number))
     diary.acknowledged(rows)
-    return trouble
+    if failures:
+        raise failures[0]

@@ -1,0 +1,320 @@
+"""A chain of stages that read, process and write, each a program of its own, to be killed.
+
+    with Chain(broker.bootstrap, folder, Random(seed)) as chain:
+        chain.kill_somebody()
+        broker.kill()
+        ...
+        chain.finish().demand()
+
+Writers send keyed values to the first topic, in transactions; each stage moves what it reads on to
+the next topic, in transactions that it takes part of its group's offsets into.  Both abort some.
+At the end, whoever was killed and whenever:
+
+1. the checker finds nothing in what all of them wrote down (``checker.py``);
+2. the last topic holds exactly what was made of each message of the first, once, and of each key
+   in the same order.
+"""
+
+import asyncio
+import contextlib
+import math
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain as chained
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from waystation.client.admin import Admin
+from waystation.client.message import Message
+from waystation.runtime.loops import run
+from waystation.testing.checker import Verdict, check
+from waystation.testing.history import Diary, HistoryFile, read_histories
+from waystation.testing.processors import Step, origin_of, process
+from waystation.testing.readers import read_to_end
+from waystation.testing.workload import lives
+from waystation.testing.writers import Pace, Target, write_transactions
+
+__all__ = ["Chain", "Outcome", "differences"]
+
+STAGES = 3
+PARTITIONS = 3
+_WRITERS = 2
+_ABORTS = 0.1
+_SESSION_TIMEOUT_MS = 2_000
+_PATIENCE_S = 90.0
+_LOOK_EVERY_S = 0.05
+_SHOWN = 10
+
+
+class Outcome(NamedTuple):
+    """What became of a chain."""
+
+    inputs: int
+    verdict: Verdict
+    differences: list[str]
+    deaths: Counter[str]
+
+    def demand(self) -> None:
+        """Raise unless each input was transformed exactly once, in order."""
+        wrong = [*map(str, self.verdict.findings), *self.differences]
+        more = len(wrong) - _SHOWN
+        listed = [*wrong[:_SHOWN], f"and {more} more"] if more > 0 else wrong
+        assert not wrong, "\n".join(listed)
+        assert self.verdict.complete, "somebody did not read to the end"
+
+
+class Chain:
+    """Writers and stages between topics ``NAME-0`` to ``NAME-3``; one that is killed comes back."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        chance: Random,
+        *,
+        name: str = "chain",
+        instances: int = 1,
+        messages_per_s: float = 200.0,
+    ) -> None:
+        """Each stage has ``instances``, which share its work; histories go to ``folder``."""
+        self.folder, self.deaths = folder, Counter[str]()
+        self.topics = [f"{name}-{number}" for number in range(STAGES + 1)]
+        self._bootstrap, self._chance = bootstrap, chance
+        self._fate = HistoryFile(folder / "fate.jsonl")
+        self._diary = Diary("fate", self._fate.write)
+        rate = str(messages_per_s / _WRITERS)
+        self._writers = [
+            self._program(f"w{n}", "write", self.topics[0], rate) for n in range(_WRITERS)
+        ]
+        self._stages = [
+            [
+                self._program(f"s{n}{letter}", "process", str(n), *self.topics[n - 1 : n + 1])
+                for letter in "abcdefgh"[:instances]
+            ]
+            for n in range(1, STAGES + 1)
+        ]
+
+    # --- life -------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        run(_create(self._bootstrap, self.topics))
+        for program in self._all():
+            program.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for program in self._all():
+            program.kill()
+        self._fate.close()
+
+    def note(self, text: str) -> None:
+        """Keep in the history what else happened."""
+        self._diary.note(text)
+
+    def kill_somebody(self) -> None:
+        """End a writer or a stage by kill -9; it is started again at once or with the next."""
+        program = self._chance.choice([one for one in self._all() if one.is_alive])
+        self.note(f"{program.name} dies")
+        program.kill()
+        self.deaths["writers" if program in self._writers else "stages"] += 1
+        if self._chance.random() < 0.7:
+            self.revive()
+
+    def revive(self) -> None:
+        """Start all again that are dead; one that ended by itself is a failure."""
+        for program in self._all():
+            if not program.is_alive:
+                program.start()
+
+    def finish(self) -> Outcome:
+        """Let everything come to its end: the writers, then one stage after the other."""
+        self.revive()
+        for writer in self._writers:
+            writer.finish()
+        for first, *others in self._stages:
+            for other in others:
+                other.leave()
+            first.finish()
+        last = Diary("last", self._fate.write)
+        messages = run(read_to_end(self._bootstrap, self.topics, last, _PATIENCE_S))
+        inputs = [one for one in messages if one.topic == self.topics[0]]
+        outputs = [one for one in messages if one.topic == self.topics[-1]]
+        verdict = check(read_histories(sorted(self.folder.glob("*.jsonl"))))
+        return Outcome(len(inputs), verdict, differences(inputs, outputs), self.deaths)
+
+    # --- behind the scenes ------------------------------------------------------------------
+
+    def _all(self) -> list["_Program"]:
+        return [*self._writers, *chained.from_iterable(self._stages)]
+
+    def _program(self, name: str, *arguments: str) -> "_Program":
+        return _Program(self.folder, name, self._bootstrap, arguments)
+
+
+def differences(inputs: Sequence[Message], outputs: Sequence[Message]) -> list[str]:
+    """Where the last topic is not the first, transformed; both in the order of their offsets."""
+    through = "".join(f">{number}" for number in range(1, STAGES + 1))
+    wanted, found = _by_key(inputs), _by_key(outputs)
+    told: list[str] = []
+    for key in wanted | found:
+        expected = [f"{one}{through}" for one in wanted.get(key, ())]
+        got = found.get(key, [])
+        if got != expected:
+            told += _explained(key, expected, got)
+    return told
+
+
+def _by_key(messages: Iterable[Message]) -> dict[bytes | None, list[str]]:
+    found: dict[bytes | None, list[str]] = defaultdict(list)
+    for message in messages:
+        found[message.key].append(origin_of(message))
+    return found
+
+
+def _explained(key: bytes | None, expected: list[str], got: list[str]) -> Iterator[str]:
+    wanted, there = Counter(expected), Counter(got)
+    for one in wanted - there:
+        yield f"{one} of key {key!r} is missing"
+    for one in there - wanted:
+        yield f"{one} of key {key!r} is there {there[one]} times, {wanted[one]} were due"
+    if wanted == there:
+        first = next(
+            n for n, pair in enumerate(zip(expected, got, strict=True)) if len({*pair}) > 1
+        )
+        yield f"{got[first]} of key {key!r} comes where {expected[first]} was due"
+
+
+async def _create(bootstrap: str, topics: Iterable[str]) -> None:
+    async with Admin(bootstrap) as admin:
+        for topic in topics:
+            await admin.create_topic(topic, PARTITIONS)
+
+
+# --- programs -----------------------------------------------------------------------------------
+
+
+class _Program:
+    """A writer or a stage: started, killed, started again."""
+
+    def __init__(self, folder: Path, name: str, bootstrap: str, arguments: Sequence[str]) -> None:
+        self.name = name
+        self._folder, self._bootstrap, self._arguments = folder, bootstrap, arguments
+        self._lives = 0
+        self._history = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs; that it ended by itself is a failure."""
+        if self._process is None:
+            return False
+        code = self._process.poll()
+        assert code is None, f"{self.name} ended with {code}: {self._said()}"
+        return True
+
+    def start(self) -> None:
+        """Begin another life, which has a name and a history of its own."""
+        name = f"{self.name}.{self._lives}"
+        self._lives += 1
+        self._history = self._folder / f"{name}.jsonl"
+        command = [sys.executable, "-m", "waystation.testing.chain", *self._arguments]
+        with self._errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [*command, self._bootstrap, self.name, name, str(self._history)],
+                stderr=errors,
+            )
+
+    def kill(self) -> None:
+        """End it without a chance to tidy up."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def leave(self) -> None:
+        """Ask it to end now, as Ctrl-C does."""
+        self._end(signal.SIGINT)
+
+    def finish(self) -> None:
+        """Ask it to end when everything is done; that it ends well is part of the proof."""
+        code = self._end(signal.SIGTERM)
+        assert code == 0, f"{self.name} ended with {code}: {self._said()}"
+
+    def _end(self, how: signal.Signals) -> int:
+        process, self._process = self._process, None
+        assert process is not None, f"{self.name} is not running"
+        try:
+            self._await_beginning(process)
+            process.send_signal(how)
+            return process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(
+                f"{self.name} still runs {_PATIENCE_S:.0f} s after {how.name}: {self._said()}"
+            ) from None
+
+    def _await_beginning(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until it listens to signals, which is when it writes its first line."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while not (self._history.exists() and self._history.stat().st_size):
+            if time.monotonic() > deadline_s or process.poll() is not None:
+                return
+            time.sleep(_LOOK_EVERY_S)
+
+    @property
+    def _errors(self) -> Path:
+        return self._folder / f"{self.name}.err"
+
+    def _said(self) -> str:
+        return self._errors.read_text()[-2_000:]
+
+
+async def _write(name: str, life: str, file: HistoryFile, bootstrap: str, *how: str) -> None:
+    topic, messages_per_s = how
+    pace = Pace(Random(life), float(messages_per_s), math.inf)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, pace, "until_s", 0.0)
+    target = Target(bootstrap, [topic], None)
+    Diary(life, file.write).note("begins")
+
+    async def live(diary: Diary) -> None:
+        await write_transactions(target, diary, pace, name, _ABORTS)
+
+    await lives(life, file.write, live, math.inf)
+
+
+async def _process(name: str, life: str, file: HistoryFile, bootstrap: str, *how: str) -> None:
+    number, source, target = how
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+    Diary(life, file.write).note("begins")
+    group = f"{target}-makers"
+    step = Step(bootstrap, int(number), group, [source], target, name, _ABORTS, _SESSION_TIMEOUT_MS)
+
+    async def live(diary: Diary) -> None:
+        await process(step, diary, Random(diary.process), told.is_set)
+
+    await lives(life, file.write, live, math.inf)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """A writer's or a stage's life."""
+    role, *how, bootstrap, name, life, path = arguments
+    work = {"write": _write, "process": _process}[role]
+    with HistoryFile(Path(path)) as file, contextlib.suppress(KeyboardInterrupt):
+        run(work(name, life, file, bootstrap, *how))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
