@@ -272,3 +272,41 @@ def test_a_batch_that_left_behind_another_may_be_out_of_order_once_more() -> Non
     assert lane.out_of_order(batches[2], retry_at=0.0) is Verdict.RETRY
     assert send(lane) is batches[2]
     assert lane.out_of_order(batches[2], retry_at=0.0) is Verdict.LOST
+
+
+def test_a_lane_renewed_by_its_coordinator_may_have_several_under_way_at_once() -> None:
+    lane: Lane[Batch] = Lane(WHERE, 5)
+    lane.identify(ME)
+    lane.queued.extend(Batch((number,)) for number in range(4))
+    first = lane.ready(now=0.0)
+    assert first is not None
+    lane.sent(first)
+
+    assert not lane.has_room()
+
+    lane.acknowledged(first)
+    lane.renew(Identity(ME.producer, ProducerEpoch(1)))
+    numbers = []
+    for _ in range(3):
+        batch = lane.ready(now=0.0)
+        assert batch is not None
+        lane.sent(batch)
+        numbers.append((batch.identity, batch.sequence))
+
+    assert numbers == [(Identity(ME.producer, ProducerEpoch(1)), number) for number in range(3)]
+
+
+def test_a_lane_renewed_as_another_producer_begins_with_one() -> None:
+    lane: Lane[Batch] = Lane(WHERE, 5)
+    lane.identify(ME)
+    lane.queued.extend(Batch((number,)) for number in range(2))
+    first = lane.ready(now=0.0)
+    assert first is not None
+    lane.sent(first)
+    lane.acknowledged(first)
+    lane.renew(Identity(ProducerId(8), ProducerEpoch(0)))
+    second = lane.ready(now=0.0)
+    assert second is not None
+    lane.sent(second)
+
+    assert not lane.has_room()
