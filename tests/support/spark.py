@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 if (_found := java_home()) is not None:
     os.environ["JAVA_HOME"] = str(_found)
 
+# A test's Java machine lives for seconds: compiling its code well would take longer than it runs.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":

@@ -163,14 +163,24 @@ class _Writing:
                     files.add(part)
             for files in sets:
                 files.finish()
-        except BaseException:
+        except BaseException as error:
             for files in sets:
                 files.discard()
+            if isinstance(error, OSError):
+                raise self._unwritable(error) from error
             raise
         return Written(
             key,
             tuple(tuple(files.finished) for files in sets),
             tuple(files.ranges for files in sets),
+        )
+
+    def _unwritable(self, error: OSError) -> TableError:
+        """The first table stands for both: they are written together or not at all."""
+        return TableError(
+            self._targets[0].location.path,
+            f"cannot be written: {error}. Nothing of this batch is shown; free some space, or "
+            "check who may write there, and start again: it goes on where it was",
         )
 
     def _parted(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
