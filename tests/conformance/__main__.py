@@ -2,8 +2,9 @@
 
     python -m tests.conformance [--record]
 
-``--record`` keeps the answers instead, for ``test_groups.py`` to hold our broker to.  Needs Java
-and, the first time, Maven; Kafka comes from Maven Central as for the benchmarks.
+``--record`` keeps the answers instead, for ``test_groups.py`` and ``test_transactions.py`` to hold
+our broker to.  Needs Java and, the first time, Maven; Kafka comes from Maven Central as for the
+benchmarks.
 """
 
 import tempfile
@@ -13,10 +14,15 @@ import click
 from benchmarks.peers.broker import running
 from benchmarks.peers.kafka import KafkaPeer
 
-from tests.conformance.group_questions import OPTIONS, ask_all
+from tests.conformance import group_questions, transaction_questions
 from tests.conformance.interview import Interview, address_of
-from tests.conformance.record import differences, keep, recorded
+from tests.conformance.record import GROUPS, TRANSACTIONS, differences, keep, recorded
 
+_QUESTIONS = {
+    GROUPS: group_questions.ask_all,
+    TRANSACTIONS: transaction_questions.ask_all,
+}
+_OPTIONS = {**group_questions.OPTIONS, **transaction_questions.OPTIONS}
 # Kafka puts off assignments, so that several members who come at once cost one; we need not.
 _AT_ONCE = {
     "group.consumer.assignment.interval.ms": "0",
@@ -31,7 +37,7 @@ class OpenKafka(KafkaPeer):
     def prepare(self, directory: Path, port: int, durability: str) -> None:
         super().prepare(directory, port, durability)
         with (directory / "server.properties").open("a") as properties:
-            for name, value in {**OPTIONS, **_AT_ONCE}.items():
+            for name, value in {**_OPTIONS, **_AT_ONCE}.items():
                 properties.write(f"{name}={value}\n")
 
 
@@ -41,18 +47,23 @@ def main(record: bool) -> None:
     """Ask Apache Kafka every question."""
     peer = OpenKafka()
     peer.install()
+    answers = {}
     with (
         tempfile.TemporaryDirectory() as scratch,
         running(peer, Path(scratch) / "kafka", "memory") as broker,
-        Interview(*address_of(broker.bootstrap)) as interview,
     ):
-        ask_all(interview)
+        for name, ask_all in _QUESTIONS.items():
+            with Interview(*address_of(broker.bootstrap)) as interview:
+                ask_all(interview)
+            answers[name] = interview.answers
+    count = sum(map(len, answers.values()))
     if record:
-        keep(str(peer.facts()["version"]), interview.answers)
-        click.echo(f"recorded {len(interview.answers)} answers")
+        for name, told in answers.items():
+            keep(name, str(peer.facts()["version"]), told)
+        click.echo(f"recorded {count} answers")
         return
-    found = differences(recorded(), interview.answers)
-    click.echo("\n".join(found) or f"{len(interview.answers)} answers, all as recorded")
+    found = [one for name, told in answers.items() for one in differences(recorded(name), told)]
+    click.echo("\n".join(found) or f"{count} answers, all as recorded")
     raise SystemExit(bool(found))
 
 

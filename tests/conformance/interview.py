@@ -1,8 +1,9 @@
 """The same questions to two brokers, and answers that can be compared.
 
 An interview asks one broker and notes what it said, under the question's name.  What brokers
-choose freely is written as what it stands for: ids of members and topics, addresses, epochs, of
-which only the order counts, and the wording of an error, of which only counts that there is one.
+choose freely is written as what it stands for: ids of members, producers and topics, addresses,
+epochs of groups, of which only the order counts, and the wording of an error, of which only counts
+that there is one.
 """
 
 import socket
@@ -20,7 +21,19 @@ from waystation.wire.versions import ApiKey
 Noted = Any
 """An answer as plain lists and dictionaries."""
 
-_UNORDERED = {"topics", "partitions", "members", "topic_partitions", "groups", "results"}
+_UNORDERED = {
+    "topics",
+    "partitions",
+    "members",
+    "topic_partitions",
+    "groups",
+    "results",
+    "topic_results",
+    "results_by_partition",
+    "results_by_topic_v3_and_below",
+    "results_by_transaction",
+    "transaction_states",
+}
 _EPOCHS = {"member_epoch", "group_epoch", "assignment_epoch"}
 _MEMBERS = {"member_id", "leader"}
 
@@ -34,6 +47,7 @@ class Interview:
         self._own_names = {""}
         self._members: dict[str, str] = {}
         self._topics: dict[UUID, str] = {NO_TOPIC_ID: "none"}
+        self._producers: dict[int, str] = {}
         self.answers: dict[str, Noted] = {}
 
     def __enter__(self) -> Self:
@@ -67,6 +81,19 @@ class Interview:
         plain = self._plain(answer, version)
         epochs = sorted(set(_epochs_in(plain)))
         self.answers[question] = _ranked(plain, {epoch: n for n, epoch in enumerate(epochs, 1)})
+
+    def note_plain(self, question: str, told: Noted) -> None:
+        """Keep what was made of an answer."""
+        assert question not in self.answers, f"{question!r} is asked twice"
+        self.answers[question] = told
+
+    def producer(self, producer_id: int) -> str:
+        """What a producer id stands for."""
+        return self._producers.setdefault(producer_id, f"<producer {len(self._producers) + 1}>")
+
+    def topic_id(self, name: str) -> UUID:
+        """The id of a topic, if it was made here; one that no topic has, otherwise."""
+        return next((key for key, known in self._topics.items() if known == name), UUID(int=7))
 
     def chosen(self, member_id: str) -> str:
         """A member id that is ours, and thus the same for both brokers."""
@@ -103,8 +130,10 @@ class Interview:
                 return self._members.setdefault(value, f"<member {len(self._members) + 1}>")
             case str() if name == "host":
                 return "<host>" if value else ""
-            case int() if name in ("port", "node_id"):
+            case int() if name in ("port", "node_id", "transaction_start_time_ms"):
                 return min(value, 0)
+            case int() if name == "producer_id" and value >= 0:
+                return self.producer(value)
             case _:
                 return value
 

@@ -4,20 +4,24 @@ import json
 from pathlib import Path
 from typing import Any
 
-_PATH = Path(__file__).with_name("kafka_answers.json")
+GROUPS, TRANSACTIONS = "kafka_answers.json", "kafka_transaction_answers.json"
 
 
-def recorded() -> dict[str, Any]:
+def recorded(name: str) -> dict[str, Any]:
     """Kafka's answers by question."""
-    answers: dict[str, Any] = json.loads(_PATH.read_text())["answers"]
+    answers: dict[str, Any] = json.loads(_path(name).read_text())["answers"]
     return answers
 
 
-def keep(version: str, answers: dict[str, Any]) -> None:
+def _path(name: str) -> Path:
+    return Path(__file__).with_name(name)
+
+
+def keep(name: str, version: str, answers: dict[str, Any]) -> None:
     """Write answers down, one line each, so that a change is seen in a diff."""
-    lines = [f"  {json.dumps(name)}: {json.dumps(answers[name])}" for name in answers]
+    lines = [f"  {json.dumps(asked)}: {json.dumps(told)}" for asked, told in answers.items()]
     body = ",\n".join(lines)
-    _PATH.write_text(f'{{"kafka": {json.dumps(version)}, "answers": {{\n{body}\n}}}}\n')
+    _path(name).write_text(f'{{"kafka": {json.dumps(version)}, "answers": {{\n{body}\n}}}}\n')
 
 
 def differences(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:

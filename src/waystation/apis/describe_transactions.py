@@ -9,8 +9,7 @@ from waystation.messages.describe_transactions import (
     TransactionState,
 )
 from waystation.model.errors import WaystationError
-from waystation.model.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, TopicPartition
-from waystation.model.offsets import NO_TIMESTAMP
+from waystation.model.ids import TopicPartition
 from waystation.transactions.commands import TransactionDescription
 
 
@@ -27,13 +26,7 @@ def _described(broker: Broker, name: str) -> TransactionState:
         machine = broker.transactions.host_of(name).machine
         found: TransactionDescription = machine.describe(name)
     except WaystationError as error:
-        return TransactionState(
-            error_code=error.code,
-            transactional_id=name,
-            transaction_start_time_ms=NO_TIMESTAMP,
-            producer_id=NO_PRODUCER,
-            producer_epoch=NO_PRODUCER_EPOCH,
-        )
+        return TransactionState(error_code=error.code, transactional_id=name)
     return TransactionState(
         transactional_id=name,
         transaction_state=found.state,

@@ -41,7 +41,6 @@ from waystation.partition.partition import ACKS_ALL, Partition
 from waystation.records.compression import Codec
 from waystation.records.header import TRANSACTIONAL, peek
 from waystation.runtime.timers import Timer
-from waystation.storage.log import Appended
 
 _ACKS = (-1, 0, 1)
 _ZSTD_FROM_VERSION = 7
@@ -139,14 +138,14 @@ class _Write:
         batch = data.records
         if not batch:
             raise InvalidRecordError(f"no records for {partition.name}")
-        told.log_start_offset = partition.log.log_start
         if self._call.version < _ZSTD_FROM_VERSION and peek(batch).codec == Codec.ZSTD:
             raise UnsupportedCompressionError("zstd needs a client that speaks Produce v7")
         self._broker.check_writable(partition.name.topic)
+        may_begin = True
         if len(batch) > FLAGS_AT and batch[FLAGS_AT] & TRANSACTIONAL:
-            appended = self._append_in_transaction(partition, batch)
-        else:
-            appended = partition.append(batch, self._acks, self._now)
+            may_begin = self._may_begin(partition)
+        told.log_start_offset = partition.log.log_start
+        appended = partition.append(batch, self._acks, self._now, may_begin=may_begin)
         told.base_offset = appended.base_offset
         told.log_append_time_ms = (
             appended.append_time if partition.intake.stamps_time else NO_TIMESTAMP
@@ -159,7 +158,8 @@ class _Write:
             if partition.when_committed(end, partial(self._committed, key)):
                 del self._waiting[key]
 
-    def _append_in_transaction(self, partition: Partition, batch: memoryview) -> Appended:
+    def _may_begin(self, partition: Partition) -> bool:
+        """Whether a transaction may begin in the partition; raises if none may be written to."""
         if self._admitted is None:
             raise NoTransactionalIdError(
                 f"a batch for {partition.name} is of a transaction, the request names none"
@@ -167,8 +167,7 @@ class _Write:
         refusal = self._admitted.get(partition.name)
         if refusal is not None:
             raise refusal
-        may_begin = partition.name in self._admitted
-        return partition.append(batch, self._acks, self._now, may_begin=may_begin)
+        return partition.name in self._admitted
 
     def finish(self, response: ProduceResponse) -> None:
         """All is appended: answer now, or once the last commit is in."""
