@@ -10,6 +10,7 @@ import pytest
 from tests.support.soak import count
 
 from waystation import Admin, Consumer, Producer
+from waystation.client import transactor
 from waystation.client.options import ConsumerOptions
 from waystation.model.errors import (
     ConcurrentTransactionsError,
@@ -110,10 +111,14 @@ class Stage:
                             break
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize(
+    ("protocol", "flow"), [("classic", "newer"), ("consumer", "newer"), ("classic", "older")]
+)
 async def test_instances_that_come_and_crash_copy_each_message_once(
-    bootstrap: str, topic: str, protocol: str
+    bootstrap: str, topic: str, protocol: str, flow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if flow == "older":
+        monkeypatch.setattr(transactor, "_IMPLICIT_LEVEL", 99)
     sent = await fill(bootstrap, topic)
     stage = Stage(bootstrap, topic, Random(7))
     first = asyncio.create_task(stage.live(1, protocol))
