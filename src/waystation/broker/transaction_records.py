@@ -79,7 +79,7 @@ def _outcome_key(transactional_id: str, producer_id: ProducerId, epoch: Producer
 
 
 def _transaction(record: TransactionStored) -> bytes:
-    """HOT: three to four times per transaction."""
+    """HOT: four or five times per transaction (benchmarks/coordinators/transactions.py)."""
     value = TransactionLogValue(
         producer_id=record.producer_id,
         previous_producer_id=record.previous_producer_id,
