@@ -179,6 +179,14 @@ def the_end_of_the_log_is_cut() -> Story:
     return story
 
 
+def nothing_is_shown_up_to_the_end() -> Story:
+    story = honest()
+    story.of("r2").seeking(A, 0)
+    story.of("r2").seeking(B, 0)
+    story.end("r2", a=7, b=5)
+    return story
+
+
 def a_committed_value_is_nowhere() -> Story:
     story = Story()
     diary = story.of("w")
@@ -361,6 +369,7 @@ PLANTED: dict[Callable[[], Story], Kind] = {
     a_plain_write_is_lost: Kind.LOST_WRITE,
     a_committed_transaction_is_lost: Kind.LOST_WRITE,
     the_end_of_the_log_is_cut: Kind.LOST_WRITE,
+    nothing_is_shown_up_to_the_end: Kind.LOST_WRITE,
     a_committed_value_is_nowhere: Kind.LOST_WRITE,
     an_aborted_value_is_seen: Kind.ABORTED_READ,
     a_value_whose_writer_died_before_deciding_is_seen: Kind.ABORTED_READ,

@@ -199,8 +199,10 @@ class _Past:
             case Poll():
                 self.polls.append(event)
                 self._polled(event)
-            case Finish():
+            case Finish(process=process, topic=topic, partition=partition, end=end):
                 self.ends.append(event)
+                for stint in self.stints.get((process, TopicPartition(topic, partition)), [])[-1:]:
+                    stint.position = max(stint.position, end)
             case Note():
                 pass
 

@@ -12,6 +12,7 @@ from itertools import count
 from random import Random
 
 from waystation.client.admin import Admin
+from waystation.client.producer import Producer
 from waystation.model.errors import WaystationError
 from waystation.testing.history import Diary, Event
 from waystation.testing.processors import Step, process
@@ -71,6 +72,8 @@ class Workload:
 
     async def run(self, write: Callable[[Event], object]) -> None:
         """Work for ``seconds``, then read everything; the topics must be there."""
+        if self.transactions:
+            await self._meet_the_coordinator()
         chance = Random(self.seed)
         until_s = asyncio.get_running_loop().time() + self.seconds
         async with asyncio.TaskGroup() as tasks:
@@ -83,6 +86,11 @@ class Workload:
                 tasks.create_task(self._process("s", _own(chance), until_s, write))
         last = Diary("last", write)
         await read_to_end(self.bootstrap, self.topic_names, last, self.patience_s)
+
+    async def _meet_the_coordinator(self) -> None:
+        """For the first transactional producer a cluster makes a topic, which takes its time."""
+        async with Producer(self.bootstrap, transactional_id=f"{self.name}-first"):
+            pass
 
     async def _write(self, name: str, pace: Pace, write: Callable[[Event], object]) -> None:
         target = Target(self.bootstrap, self.inputs, self.partitions)
