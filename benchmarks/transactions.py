@@ -5,7 +5,8 @@
 confluent-kafka and our own client each send as fast as they can, to a broker of ours: plainly,
 idempotent and acks=all, and in transactions of 100 ms.  The two take turns in one run, so that
 what else the machine does hits both; the figure is the median ratio of neighbours.  Every message
-counts once it is acknowledged and its transaction committed.
+counts once it is acknowledged and its transaction committed.  Buffers are small, with and without
+transactions, so that a transaction does not grow by what still waits when its time is over.
 """
 
 import argparse
@@ -25,6 +26,20 @@ from waystation.testing.process import BrokerProcess
 
 REQUIRED = 0.9
 _TURN = 200
+_BUFFER_BYTES = 4 << 20
+
+
+class Figure(NamedTuple):
+    """What one load reached; plain ones count as a single transaction."""
+
+    messages_per_s: float
+    transactions: int
+    seconds: float
+
+    @property
+    def lasting_ms(self) -> float:
+        """How long a transaction took, from its begin to its end."""
+        return self.seconds / self.transactions * 1_000
 
 
 class Load(NamedTuple):
@@ -36,30 +51,31 @@ class Load(NamedTuple):
     lasting_s: float
 
 
-def confluent_plainly(load: Load, topic: str) -> float:
-    """Messages a second, acknowledged."""
+def confluent_plainly(load: Load, topic: str) -> Figure:
+    """Acknowledged messages."""
     producer = confluent_kafka.Producer(_confluent_settings(load))
     producer.list_topics(topic, 10)
     began = time.perf_counter()
     sent = _confluent_sends(producer, topic, load.size_bytes, began + load.seconds)
     producer.flush(60)
-    return sent / (time.perf_counter() - began)
+    return _figure(sent, 1, began)
 
 
-def confluent_in_transactions(load: Load, topic: str) -> float:
-    """Messages a second, committed."""
+def confluent_in_transactions(load: Load, topic: str) -> Figure:
+    """Committed messages."""
     producer = confluent_kafka.Producer(
         {**_confluent_settings(load), "transactional.id": f"bench-{topic}"}
     )
     producer.init_transactions(30)
     producer.list_topics(topic, 10)
-    began, sent = time.perf_counter(), 0
+    began, sent, ended = time.perf_counter(), 0, 0
     end = began + load.seconds
     while (now := time.perf_counter()) < end:
         producer.begin_transaction()
         sent += _confluent_sends(producer, topic, load.size_bytes, min(end, now + load.lasting_s))
         producer.commit_transaction(60)
-    return sent / (time.perf_counter() - began)
+        ended += 1
+    return _figure(sent, ended, began)
 
 
 def _confluent_settings(load: Load) -> dict[str, object]:
@@ -69,6 +85,7 @@ def _confluent_settings(load: Load) -> dict[str, object]:
         "acks": "all",
         "linger.ms": 5,
         "partitioner": "random",
+        "queue.buffering.max.kbytes": _BUFFER_BYTES >> 10,
     }
 
 
@@ -88,33 +105,36 @@ def _confluent_sends(
     return sent
 
 
-def ours_plainly(load: Load, topic: str) -> float:
-    """Messages a second, acknowledged."""
+def ours_plainly(load: Load, topic: str) -> Figure:
+    """Acknowledged messages."""
 
-    async def work() -> float:
-        async with Producer(load.bootstrap) as producer:
+    async def work() -> Figure:
+        async with Producer(load.bootstrap, buffer_bytes=_BUFFER_BYTES) as producer:
             await producer.partitions_of(topic)
             began = time.perf_counter()
             sent = await _our_sends(producer, topic, load.size_bytes, began + load.seconds)
             await producer.flush()
-            return sent / (time.perf_counter() - began)
+            return _figure(sent, 1, began)
 
     return run(work())
 
 
-def ours_in_transactions(load: Load, topic: str) -> float:
-    """Messages a second, committed."""
+def ours_in_transactions(load: Load, topic: str) -> Figure:
+    """Committed messages."""
 
-    async def work() -> float:
-        async with Producer(load.bootstrap, transactional_id=f"bench-{topic}") as producer:
+    async def work() -> Figure:
+        async with Producer(
+            load.bootstrap, transactional_id=f"bench-{topic}", buffer_bytes=_BUFFER_BYTES
+        ) as producer:
             await producer.partitions_of(topic)
-            began, sent = time.perf_counter(), 0
+            began, sent, ended = time.perf_counter(), 0, 0
             end = began + load.seconds
             while (now := time.perf_counter()) < end:
                 async with producer.transaction():
                     until = min(end, now + load.lasting_s)
                     sent += await _our_sends(producer, topic, load.size_bytes, until)
-            return sent / (time.perf_counter() - began)
+                ended += 1
+            return _figure(sent, ended, began)
 
     return run(work())
 
@@ -129,7 +149,13 @@ async def _our_sends(producer: Producer, topic: str, size_bytes: int, until: flo
     return sent
 
 
-CLIENTS: dict[str, tuple[Callable[[Load, str], float], Callable[[Load, str], float]]] = {
+def _figure(sent: int, transactions: int, began: float) -> Figure:
+    seconds = time.perf_counter() - began
+    return Figure(sent / seconds, transactions, seconds)
+
+
+Work = Callable[[Load, str], Figure]
+CLIENTS: dict[str, tuple[Work, Work]] = {
     "confluent-kafka": (confluent_plainly, confluent_in_transactions),
     "waystation": (ours_plainly, ours_in_transactions),
 }
@@ -142,12 +168,14 @@ def measure(client: str, load: Load, rounds: int, partitions: int) -> float:
     for number in range(rounds):
         topic = f"{client}-{number}"
         asyncio.run(_make(load.bootstrap, topic, partitions))
-        pair = [("plain", plainly), ("transactions", in_transactions)]
-        rates = {name: work(load, topic) for name, work in (pair if number % 2 else pair[::-1])}
-        ratios.append(rates["transactions"] / rates["plain"])
+        if number % 2:
+            plain, cut = plainly(load, topic), in_transactions(load, topic)
+        else:
+            cut, plain = in_transactions(load, topic), plainly(load, topic)
+        ratios.append(cut.messages_per_s / plain.messages_per_s)
         print(
-            f"{client:16} {rates['plain']:10,.0f} msg/s plain {rates['transactions']:10,.0f} in "
-            f"transactions, {ratios[-1]:.2f}x"
+            f"{client:16} {plain.messages_per_s:10,.0f} msg/s plain, {cut.messages_per_s:10,.0f} "
+            f"in {cut.transactions} transactions of {cut.lasting_ms:.0f} ms, {ratios[-1]:.2f}x"
         )
     middle = statistics.median(ratios)
     verdict = "reached" if middle >= REQUIRED else "missed"
