@@ -125,7 +125,7 @@ class ProducerStates:
         return known is not None and known.txn_start >= 0 and known.epoch == epoch
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """Those without a marker, in no particular order."""
+        """Those without a marker, in the order in which they began."""
         return [
             OpenTransaction(
                 one.producer_id,
@@ -135,8 +135,7 @@ class ProducerStates:
                 one.last_timestamp,
                 one.txn_began_at if one.txn_began_at >= 0 else one.last_timestamp,
             )
-            for one in self.active()
-            if one.txn_start >= 0
+            for one in (self._producers[producer_id] for producer_id in self.unstable.open)
         ]
 
     # --- batches ------------------------------------------------------------------------
@@ -269,6 +268,16 @@ class ProducerStates:
         for producer_id in quiet:
             del self._producers[producer_id]
         return len(quiet)
+
+    def forget_transactions(self) -> None:
+        """Those that began before the log's first segment: what it has of them begins them anew.
+
+        Their markers may be gone: compaction needs none of a transaction that is not there, and
+        a log that was to begin elsewhere never had them.
+        """
+        for producer in self._producers.values():
+            producer.txn_start, producer.txn_began_at = NO_OFFSET, NO_TIMESTAMP
+        self.unstable = Unstable()
 
     def _add(self, producer_id: ProducerId, epoch: ProducerEpoch) -> Producer:
         known = self._producers[producer_id] = Producer(producer_id, epoch)

@@ -427,6 +427,8 @@ class Recovery:
         """Retired segments count too: their producers may be in no snapshot yet."""
         for past in self._retired_past(since):
             producers.replay(*past)
+        if any(one.next_offset > since for one in self._retired):
+            producers.forget_transactions()
         if since < self._trusted:
             for past in self._past(since, self._trusted):
                 producers.replay(*past)

@@ -86,7 +86,11 @@ def _producers(log: Log) -> ProducerStates:
         content = log.directory.disk.read(log.snapshot_path(offset))
         since, states = offset, ProducerStates(decode_snapshot(content))
         break
-    for segment in (*log.retired, *log.segments):
+    for segment in log.retired:
+        if segment.next_offset > since:
+            _replay(segment, since, states)
+            states.forget_transactions()
+    for segment in log.segments:
         if segment.next_offset > since:
             _replay(segment, since, states)
     return states

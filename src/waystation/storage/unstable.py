@@ -39,6 +39,11 @@ class Unstable:
     def __bool__(self) -> bool:
         return bool(self._open or self._ended)
 
+    @property
+    def open(self) -> list[ProducerId]:
+        """Whose transactions have no marker yet, in the order in which they began."""
+        return list(self._open)
+
     def begin(self, producer_id: ProducerId, first_offset: Offset) -> None:
         """The producer's first record of a transaction lies at the end of the log."""
         self._open[producer_id] = first_offset
