@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain as chained
 from pathlib import Path
 from random import Random
@@ -48,6 +48,7 @@ _WRITERS = 2
 _ABORTS = 0.1
 _SESSION_TIMEOUT_MS = 2_000
 _PATIENCE_S = 90.0
+_OURS = "waystation.testing.chain"
 _LOOK_EVERY_S = 0.05
 _SHOWN = 10
 
@@ -81,8 +82,12 @@ class Chain:
         name: str = "chain",
         instances: int = 1,
         messages_per_s: float = 200.0,
+        modules: Mapping[int, str] | None = None,
     ) -> None:
-        """Each stage has ``instances``, which share its work; histories go to ``folder``."""
+        """Each stage has ``instances``, which share its work; histories go to ``folder``.
+
+        ``modules`` names programs to run instead of this one, by the stage's number from 1 on.
+        """
         self.folder, self.deaths = folder, Counter[str]()
         self.topics = [f"{name}-{number}" for number in range(STAGES + 1)]
         self._bootstrap, self._chance = bootstrap, chance
@@ -94,7 +99,13 @@ class Chain:
         ]
         self._stages = [
             [
-                self._program(f"s{n}{letter}", "process", str(n), *self.topics[n - 1 : n + 1])
+                self._program(
+                    f"s{n}{letter}",
+                    "process",
+                    str(n),
+                    *self.topics[n - 1 : n + 1],
+                    module=(modules or {}).get(n, _OURS),
+                )
                 for letter in "abcdefgh"[:instances]
             ]
             for n in range(1, STAGES + 1)
@@ -158,8 +169,8 @@ class Chain:
     def _all(self) -> list["_Program"]:
         return [*self._writers, *chained.from_iterable(self._stages)]
 
-    def _program(self, name: str, *arguments: str) -> "_Program":
-        return _Program(self.folder, name, self._bootstrap, arguments)
+    def _program(self, name: str, *arguments: str, module: str = _OURS) -> "_Program":
+        return _Program(self.folder, name, self._bootstrap, ("-m", module, *arguments))
 
 
 def differences(inputs: Sequence[Message], outputs: Sequence[Message]) -> list[str]:
@@ -228,7 +239,7 @@ class _Program:
         name = f"{self.name}.{self._lives}"
         self._lives += 1
         self._history = self._folder / f"{name}.jsonl"
-        command = [sys.executable, "-m", "waystation.testing.chain", *self._arguments]
+        command = [sys.executable, *self._arguments]
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 [*command, self._bootstrap, self.name, name, str(self._history)],
