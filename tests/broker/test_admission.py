@@ -168,6 +168,25 @@ def test_a_coordinator_that_fails_while_it_is_asked_answers_all_at_once(
     assert len(log.admission) == 0
 
 
+def test_a_request_that_cannot_ask_keeps_no_other_waiting(
+    log: Log, coordinator: Coordinator
+) -> None:
+    def break_down(wanted: list[TopicPartition], hear: Hear) -> None:
+        raise RuntimeError
+
+    for waiting in (False, True):
+        if waiting:
+            log.enter("first", P0)
+        with pytest.raises(RuntimeError):
+            log.admission.enter(ONE, lambda: [P1], break_down, lambda _: None)
+    log.enter("second", P0)
+    for _ in range(2):
+        coordinator.answer()
+
+    assert log.went == ["first", "second"]
+    assert len(log.admission) == 0
+
+
 def test_answers_at_once_need_no_deeper_stack_for_a_longer_line(log: Log) -> None:
     slow, quick = log.coordinator, Coordinator(at_once=True)
     log.enter("first", P0)

@@ -91,7 +91,11 @@ class Admission:
         self, producer: ProducerId, line: _Line, entry: _Entry, wanted: list[TopicPartition]
     ) -> None:
         entry.asking = True
-        entry.ask(wanted, partial(self._answered, producer, line, entry))
+        try:
+            entry.ask(wanted, partial(self._answered, producer, line, entry))
+        except Exception:  # a bug: it must not keep its producer's next requests waiting for ever
+            line.entries.remove(entry)
+            raise
 
     def _answered(self, producer: ProducerId, line: _Line, entry: _Entry, verdict: Verdict) -> None:
         entry.asking = False
