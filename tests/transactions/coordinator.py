@@ -80,12 +80,13 @@ class Coordinator:
             self.machine.apply(record)
         self._carry_out(self.machine.loaded(self.now))
 
-    def wait(self, ms: int) -> None:
-        """Let time pass, with all that falls due in it."""
+    def wait(self, ms: int, ticks: int = -1) -> None:
+        """Let time pass, with all that falls due in it, or so many ticks."""
         until = Millis(self.now + ms)
-        while (at := self.machine.next_deadline()) is not None and at <= until:
+        while ticks and (at := self.machine.next_deadline()) is not None and at <= until:
             self.now = max(at, self.now)
             self._carry_out(self.machine.tick(self.now))
+            ticks -= 1
         self.now = until
 
     def write_markers(self) -> list[MarkersDue]:

@@ -18,7 +18,8 @@ from waystation.model.errors import (
     ProducerFencedError,
 )
 from waystation.model.ids import ProducerEpoch, ProducerId
-from waystation.transactions.commands import End, Ended, MarkersDue
+from waystation.model.offsets import Millis
+from waystation.transactions.commands import End, Ended, Init, MarkersDue
 from waystation.transactions.records import EPOCH_MAX
 
 
@@ -366,3 +367,27 @@ def test_the_next_transaction_has_its_own_time(coordinator: Coordinator) -> None
         coordinator.end(who)
         coordinator.write_markers()
     assert coordinator.state() == "CompleteCommit"
+
+
+def test_many_that_are_overdue_are_ended_a_few_at_a_time(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waystation.transactions.machine._ABORTS_MAX", 10)
+    for number in range(35):
+        coordinator.add(coordinator.init(str(number)), name=str(number))
+    coordinator.now = Millis(coordinator.now + TIMEOUT_MS)
+    aborted = []
+    while (at := coordinator.machine.next_deadline()) is not None and at <= coordinator.now:
+        coordinator.wait(0, ticks=1)
+        aborted.append(len(coordinator.due))
+
+    assert aborted == [10, 20, 30, 35]
+
+
+def test_a_producer_that_asks_for_none_has_no_time_out(coordinator: Coordinator) -> None:
+    init = Init("t", 5, fresh=ProducerId(1), two_phase=True)
+    who = coordinator.ask(coordinator.machine.init, init).answer
+    coordinator.add(who)
+    coordinator.wait(60 * 86_400_000)
+
+    assert coordinator.state() == "Ongoing"

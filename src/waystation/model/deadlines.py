@@ -50,10 +50,10 @@ class Deadlines:
                 self._push(meant, key)
         return None
 
-    def due(self, now: Millis) -> list[str]:
+    def due(self, now: Millis, at_most: int | None = None) -> list[str]:
         """The keys whose moment has come, soonest first; nothing more is expected of them."""
-        keys = []
-        while (at := self.earliest()) is not None and at <= now:
+        keys: list[str] = []
+        while len(keys) != at_most and (at := self.earliest()) is not None and at <= now:
             _, _, key = heappop(self._queue)
             del self._at[key]
             keys.append(key)

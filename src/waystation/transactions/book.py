@@ -23,8 +23,8 @@ from waystation.transactions.records import (
 
 OutcomeKey = tuple[str, ProducerId, ProducerEpoch]
 
-SWEEP_MAX: Final = 10_000
-"""How many are forgotten at once; some 1 MB in the log."""
+SWEEP_MAX: Final = 1_000
+"""How many are forgotten at once, so that others are served in between."""
 
 
 class Book:

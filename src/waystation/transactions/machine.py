@@ -10,7 +10,8 @@
 What follows from a request is decided in ``producers.py`` and ``endings.py``.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 
 from waystation.model.errors import TransactionalIdNotFoundError, WaystationError
 from waystation.model.ids import NO_PRODUCER, ProducerEpoch, ProducerId, TopicPartition
@@ -39,6 +40,8 @@ PREPARED_SHOWN = "Prepared"
 
 # While one waits, others may take over before it, and each uses up two epochs.
 _EPOCHS_AHEAD = 8
+# How many are ended at once: after a long outage all of them are overdue.
+_ABORTS_MAX = 500
 _NEXT_SLICE_MS = 100
 
 
@@ -301,14 +304,22 @@ class Transactions:
         next_abort = self._next_abort()
         if next_abort is None or next_abort > now:
             return
-        self._aborted_at = now
-        for transactional_id in self._book.timeouts.due(now):
+        timed_out = self._book.timeouts.due(now, _ABORTS_MAX)
+        for transactional_id in timed_out:
             self._give_up(draft, transactional_id, Ending.ABORTED, now)
+        beyond = self._beyond_limit(now)
+        for transactional_id in beyond:
+            self._give_up(draft, transactional_id, Ending.ABORTED_BY_LIMIT, now)
+        if max(len(timed_out), len(beyond)) < _ABORTS_MAX:
+            self._aborted_at = now  # otherwise the rest follows at once
+
+    def _beyond_limit(self, now: Millis) -> Sequence[str]:
+        """Some of the prepared transactions that have waited for as long as they may."""
         limit_ms = self._settings().transaction_prepared_max_ms
-        if limit_ms != NO_LIMIT:
-            for transactional_id, since in self._book.prepared.items():
-                if since + limit_ms <= now:
-                    self._give_up(draft, transactional_id, Ending.ABORTED_BY_LIMIT, now)
+        if limit_ms == NO_LIMIT:
+            return []
+        prepared = islice(self._book.prepared.items(), _ABORTS_MAX)
+        return [name for name, since in prepared if since + limit_ms <= now]
 
     def _give_up(self, draft: Draft, transactional_id: str, ending: Ending, now: Millis) -> None:
         state = draft.state(transactional_id)

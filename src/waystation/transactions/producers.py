@@ -132,7 +132,7 @@ def add(state: TransactionStored | None, command: Add, now: Millis) -> Decision:
         )
     if command.verify_only:
         return Decision(_verified(present, command))
-    answer = Added(dict.fromkeys(command.partitions))
+    answer = Added(dict.fromkeys(sorted(command.partitions)))
     if present.state is TxnState.ONGOING and command.partitions.issubset(present.partitions):
         return Decision(answer)
     return Decision(answer, joined(present, command.partitions, now, implicit=command.implicit))
