@@ -90,6 +90,11 @@ def tour(broker: BrokerProcess) -> None:
     show.python(str(examples / "python_client.py"))
     show.python(str(examples / "consumer_group.py"))
 
+    show.say("Exactly once: results and the group's place count together, or not at all")
+    show.python(str(examples / "exactly_once.py"))
+    show.run("txn", "list")
+    show.run("verify", "--seconds", "2", "--history", str(broker.data_dir.parent / "history"))
+
     show.say("Topics become tables on Spark, each record once")
     if find_spec("pyspark") is None or java_home() is None:
         print("Not set up here: `make pipeline` does that, and shows the whole way.", flush=True)
