@@ -297,8 +297,10 @@ class Transactions:
     def _first_limit(self) -> Millis | None:
         """When the transaction that was prepared first has waited for as long as it may."""
         limit_ms = self._settings().transaction_prepared_max_ms
+        if limit_ms == NO_LIMIT:
+            return None
         since = next(iter(self._book.prepared.values()), None)
-        return None if since is None or limit_ms == NO_LIMIT else Millis(since + limit_ms)
+        return None if since is None else Millis(since + limit_ms)
 
     def _end_overdue(self, draft: Draft, now: Millis) -> None:
         next_abort = self._next_abort()
