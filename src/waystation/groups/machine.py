@@ -32,7 +32,6 @@ from waystation.groups.commands import (
 )
 from waystation.groups.commits import Commits
 from waystation.groups.consumer import ConsumerGroup
-from waystation.groups.deadlines import Deadlines
 from waystation.groups.draft import Draft
 from waystation.groups.embedded import PROTOCOL_TYPE
 from waystation.groups.inquiries import Inquiry
@@ -55,6 +54,7 @@ from waystation.groups.records import (
     TargetStored,
 )
 from waystation.groups.settings import GroupSettings
+from waystation.model.deadlines import Deadlines
 from waystation.model.errors import (
     GroupNotFoundError,
     InvalidRequestError,

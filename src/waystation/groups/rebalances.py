@@ -17,11 +17,11 @@ Whether a member may ask what it asks for is checked in ``classic.py``.
 from collections.abc import Callable
 
 from waystation.groups.commands import Join, Joined, JoinedMember, Synced
-from waystation.groups.deadlines import Deadlines
 from waystation.groups.draft import Draft
 from waystation.groups.members import Member, Roster
 from waystation.groups.records import ClassicGroupStored, Record
 from waystation.groups.settings import GroupSettings
+from waystation.model.deadlines import Deadlines
 from waystation.model.errors import (
     FencedInstanceIdError,
     RebalanceInProgressError,

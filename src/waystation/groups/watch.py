@@ -1,6 +1,6 @@
 """Whom a group waits for, and until when; whoever is late is removed from it."""
 
-from waystation.groups.deadlines import Deadlines
+from waystation.model.deadlines import Deadlines
 from waystation.model.offsets import Millis
 
 

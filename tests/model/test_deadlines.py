@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.groups.deadlines import Deadlines
+from waystation.model.deadlines import Deadlines
 from waystation.model.offsets import Millis
 
 NAMES = st.sampled_from("abcde")
