@@ -201,7 +201,7 @@ def test_a_transaction_is_unstable_until_its_marker_is_committed() -> None:
 
     assert states.unstable.first(Offset(3)) == 1
     assert states.unstable.first(Offset(4)) is None
-    assert not states.unstable
+    assert not states.unstable.are_there
 
 
 def test_what_ended_says_up_to_where_everything_is_decided() -> None:
@@ -264,7 +264,7 @@ def test_a_marker_that_ends_nothing_fences_all_the_same() -> None:
     states = ProducerStates()
 
     assert ended(states, marker(1, epoch=5), 0) is None
-    assert not states.unstable
+    assert not states.unstable.are_there
     with pytest.raises(InvalidProducerEpochError):
         states.check(header(1, 0, epoch=4))
 

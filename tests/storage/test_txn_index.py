@@ -204,7 +204,7 @@ def test_a_log_that_begins_elsewhere_knows_no_transactions() -> None:
     log.start_at(Offset(500))
 
     assert aborted(log) == []
-    assert not log.producers.unstable
+    assert not log.producers.unstable.are_there
     assert not [one for one in disk.entries(FOLDER) if one.name.endswith(".txnindex")]
 
 

@@ -86,10 +86,10 @@ class Found(NamedTuple):
     region: FileRegion | None = None
     high_watermark: Offset = NO_OFFSET
     log_start: Offset = NO_OFFSET
+    last_stable: Offset = NO_OFFSET
     diverging: EpochEnd | None = None
     meter: TopicMeter | None = None
     next_offset: Offset = NO_OFFSET
-    last_stable: Offset = NO_OFFSET
     aborted: Sequence[AbortedTxn] = ()
     """The aborted transactions that reach into what was read, for who asked for stable records."""
 
@@ -266,7 +266,8 @@ class Fetch:
                 )
                 and not _is_wary(one)
             ):
-                found.append(_nothing(one, partition, partition.mark, partition.stable))
+                log_start = partition.log.log_start
+                found.append(Found(one, None, None, partition.mark, log_start, partition.stable))
                 continue
             if partition is None:
                 unknown = self._replicas.unknown(one.topic, one.partition, one.topic_id)
@@ -287,25 +288,14 @@ def _is_wary(one: Wanted) -> bool:
     return one.leader_epoch >= 0 or one.last_fetched_epoch >= 0
 
 
-def _nothing(
-    one: Wanted,
-    partition: Partition,
-    mark: Offset,
-    last_stable: Offset,
-    diverging: EpochEnd | None = None,
-) -> Found:
-    """HOT: once per partition of a fetch that has nothing to read."""
-    log_start = partition.log.log_start
-    return Found(one, None, None, mark, log_start, diverging, None, NO_OFFSET, last_stable)
-
-
 def _read_one(
     one: Wanted, partition: Partition, left: int, *, at_least_one: bool, stable_only: bool
 ) -> Found:
     """HOT: once per partition of a fetch that has something to read."""
     try:
         mark = partition.check_epoch(one.leader_epoch).high_watermark
-        log, last_stable = partition.log, partition.last_stable
+        log = partition.log
+        last_stable = partition.last_stable if stable_only else partition.stable
         diverging = _divergence(partition, one)
         if (
             one.offset == (last_stable if stable_only else mark)
@@ -313,7 +303,7 @@ def _read_one(
             or diverging
         ):
             log.check_online()
-            return _nothing(one, partition, mark, last_stable, diverging)
+            return Found(one, None, None, mark, log.log_start, last_stable, diverging)
         limit = min(one.max_bytes, left)
         region, behind = partition.read(
             one.offset, limit, at_least_one=at_least_one, stable_only=stable_only
@@ -325,10 +315,10 @@ def _read_one(
             region,
             mark,
             log.log_start,
+            last_stable,
             None,
             partition.meter,
             behind,
-            last_stable,
             aborted,
         )
     except WaystationError as error:

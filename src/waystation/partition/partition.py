@@ -360,8 +360,9 @@ class Partition:
         The last stable offset moves only with the high watermark: a transaction begins at or
         past that, and ends when that has passed its marker.
         """
-        self.mark = mark
-        self.stable = self.log.last_stable(mark) if self.log.producers.unstable else mark
+        self.mark = self.stable = mark
+        if self.log.producers.unstable.are_there:
+            self.stable = self.log.last_stable(mark)
 
     def fail(self, error: WaystationError) -> None:
         """The log's directory is gone: answer everyone who waits."""

@@ -575,10 +575,9 @@ class Log:
     def last_stable(self, high_watermark: Offset) -> Offset:
         """The end of what is committed, and in no transaction whose outcome is not.
 
-        HOT: once per move of the high watermark.
+        HOT: once per move of the high watermark where transactions are.
         """
-        unstable = self.producers.unstable
-        first = unstable.first(high_watermark) if unstable else None
+        first = self.producers.unstable.first(high_watermark)
         return high_watermark if first is None else min(high_watermark, max(first, self.log_start))
 
     def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:

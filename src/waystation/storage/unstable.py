@@ -29,15 +29,14 @@ class EndedTransaction(NamedTuple):
 class Unstable:
     """The transactions of one partition that are open, or ended by a marker not yet committed."""
 
-    __slots__ = ("_ended", "_open")
+    __slots__ = ("_ended", "_open", "are_there")
 
     def __init__(self, opened: Iterable[tuple[Offset, ProducerId]] = ()) -> None:
         # Transactions begin at the log's end, so the first one is the one that began first.
         self._open = {producer_id: first for first, producer_id in sorted(opened)}
         self._ended: list[tuple[Offset, Offset]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._open or self._ended)
+        self.are_there = bool(self._open)
+        """Whether there may be any: spares those who ask often, where there never are."""
 
     @property
     def open(self) -> list[ProducerId]:
@@ -47,6 +46,7 @@ class Unstable:
     def begin(self, producer_id: ProducerId, first_offset: Offset) -> None:
         """The producer's first record of a transaction lies at the end of the log."""
         self._open[producer_id] = first_offset
+        self.are_there = True
 
     def end(self, producer_id: ProducerId, marker_offset: Offset) -> EndedTransaction:
         """The producer's transaction is ended by the marker at ``marker_offset``."""
@@ -65,5 +65,6 @@ class Unstable:
             heappop(ended)
         opened = next(iter(self._open.values()), None)
         if not ended:
+            self.are_there = opened is not None
             return opened
         return ended[0][0] if opened is None else min(opened, ended[0][0])
