@@ -59,9 +59,8 @@ class Compaction:
         dirty_offsets = max(dirt.end - dirt.first_dirty, 0)
         slots = min(map_bytes // SLOT_BYTES, dirty_offsets * 4 // 3 + 8)
         self._keys = KeyMap(slots, secret)
-        aborted = Aborted(log.aborted(log.segments[0].base_offset, dirt.end))
-        self._endings = Endings(aborted)
-        self._notes = KeyNotes(self._keys, dirt.first_dirty, aborted)
+        self._endings = Endings()
+        self._notes = KeyNotes(self._keys, dirt.first_dirty)
         self._overtaken = False
         self._swap: Swap | None = None
         self.end = dirt.end
@@ -120,6 +119,9 @@ class Compaction:
     # --- keys ---------------------------------------------------------------------------
 
     def _note_keys(self) -> Iterator[Work]:
+        aborted = Aborted(self._log.aborted(self._log.segments[0].base_offset, self.end))
+        self._endings = Endings(aborted)
+        self._notes = KeyNotes(self._keys, self._first_dirty, aborted)
         since = Offset(0)
         while self._notes.full_at is None and (group := next_group(self._log, since, self.end)):
             since = group[-1].next_offset
