@@ -52,7 +52,7 @@ def test_lives_are_full_of_transactions() -> None:
     trials = [simulated(seed, STEPS) for seed in range(10)]
 
     assert sum(trial.passes for trial in trials) > 10
-    assert sum(one.marker is not None for trial in trials for one in trial.events) > 40
+    assert sum(one.marker is not None for trial in trials for one in trial.written.events) > 40
     assert sum(trial.aborted_seen for trial in trials) > 40
 
 

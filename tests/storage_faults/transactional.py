@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.storage_faults.operations import NAME, TOPIC_ID
+from tests.storage_faults.written import Event, Row, Written
 from waystation.client.visible import Visibility
 from waystation.messages.fetch import AbortedTransaction
 from waystation.model.errors import (
@@ -49,40 +50,6 @@ SECRET = bytes(range(16))
 LIMIT_BYTES = 1 << 20
 _PADDING = random.Random(0).randbytes(200)
 
-Row = tuple[int, bytes, bytes]
-"""Offset, key and value."""
-
-
-class Event(NamedTuple):
-    """One batch as it was appended: rows, or a marker."""
-
-    base: int
-    end: int
-    producer: int
-    epoch: int
-    sequence: int
-    rows: tuple[Row, ...]
-    transactional: bool
-    marker: Marker | None
-
-
-class Transaction(NamedTuple):
-    """What the list says of one."""
-
-    producer: int
-    events: list[Event]
-    end: Event | None
-
-    @property
-    def first(self) -> int:
-        return self.events[0].base
-
-    @property
-    def aborted(self) -> bool:
-        return (
-            self.end is not None and self.end.marker is not None and not self.end.marker.committed
-        )
-
 
 class Begun(NamedTuple):
     """A pass of compaction, whether or not it went through."""
@@ -109,7 +76,7 @@ class TransactionalTrial:
         self.disk, self.path = disk, path
         self._crash, self.lose_power = crash, lose_power
         self.now = 1_000_000
-        self.events: list[Event] = []
+        self.written = Written()
         self.flushed_end = self.origin = 0
         self.coordinator_epoch = 0
         self.was_cut = self.forgot = False
@@ -195,17 +162,19 @@ class TransactionalTrial:
 
     def write_beside(self) -> None:
         """A batch that is in none, of a producer that has a transaction open."""
-        for one in self._open():
+        for one in self.written.open():
             if one.events[-1].base < self.log.log_start or self._has_lost_state:
                 continue
-            epoch = self._epoch_of(one.producer)
-            batch = self._builder(one.producer, epoch, self._sequence_of(one.producer, epoch))
+            epoch = self.written.epoch_of(one.producer)
+            batch = self._builder(
+                one.producer, epoch, self.written.sequence_of(one.producer, epoch)
+            )
             batch.is_transactional = False
             batch.append(KEYS[0], b"", timestamp=Millis(self.now))
             self._must_refuse(InvalidTxnStateError, bytearray(batch.build()))
 
     def end(self) -> None:
-        opened = [one.producer for one in self._open()]
+        opened = [one.producer for one in self.written.open()]
         producer = self.chance.choice(opened or self.producers)
         self._end(producer, commit=self.chance.random() < 0.5)
 
@@ -213,11 +182,13 @@ class TransactionalTrial:
         """A marker of an older producer, and one of an older coordinator."""
         if self._has_lost_state:
             return
-        markers = [one for one in self.events if one.marker and one.base >= self.log.log_start]
+        markers = [
+            one for one in self.written.events if one.marker and one.base >= self.log.log_start
+        ]
         for one in markers[-1:]:
             assert one.marker is not None
-            epoch = self._epoch_of(one.producer)
-            known = max(e.marker.coordinator_epoch for e in self.events if _ends(e, one.producer))
+            epoch = self.written.epoch_of(one.producer)
+            known = self.written.coordinator_epoch_of(one.producer)
             for wrong, error in (
                 (one.marker._replace(producer_epoch=epoch - 1), InvalidProducerEpochError),
                 (
@@ -275,14 +246,14 @@ class TransactionalTrial:
     def truncate(self) -> None:
         """A follower's tail goes; never what compaction took for committed, markers above all."""
         lowest = max(self.log.log_start, *(one.mark for one in self.begun), 0)
-        ends = [one.end for one in self.events if lowest <= one.end < self.log.log_end]
+        ends = [one.end for one in self.written.events if lowest <= one.end < self.log.log_end]
         if not ends:
             return
         target = self.chance.choice(ends[-4:])
         self.flushed_end = min(self.flushed_end, target)
         self.was_cut = True
         self.log.truncate_to(Offset(target))
-        self.events = [one for one in self.events if one.end <= target]
+        self.written.cut(target)
         self.flushed_end = target
 
     def begin_elsewhere(self) -> None:
@@ -297,7 +268,7 @@ class TransactionalTrial:
     def _adopt_origin(self) -> None:
         assert self.new_origin is not None
         self.origin = self.flushed_end = self.new_origin
-        self.events, self.new_origin, self.forgot = [], None, True
+        self.written, self.new_origin, self.forgot = Written(), None, True
         # Interrupted by a crash, the log may still know the producers it had.
         self.producers = [one + 10 for one in self.producers]
 
@@ -380,7 +351,7 @@ class TransactionalTrial:
             assert not log.damage, log.damage
         self.new_origin = None
         assert log.log_end >= self.flushed_end, f"lost [{log.log_end}, {self.flushed_end})"
-        self.events = [one for one in self.events if one.end <= log.log_end]
+        self.written.cut(log.log_end)
         self.flushed_end = log.log_end
         self.check()
 
@@ -403,7 +374,9 @@ class TransactionalTrial:
         snapshot that knew of its beginning.
         """
         mark, start = self._mark, self.log.log_start
-        undecided = [one for one in self._transactions() if one.end is None or one.end.end > mark]
+        undecided = [
+            one for one in self.written.transactions() if one.end is None or one.end.end > mark
+        ]
         lowest = min((max(one.first, start) for one in undecided), default=mark)
         visible = [e.base for one in undecided for e in one.events if e.end > start]
         highest = min((max(base, start) for base in visible), default=mark)
@@ -416,7 +389,7 @@ class TransactionalTrial:
 
     def _check_open(self) -> None:
         known = {int(one.producer_id) for one in self.log.producers.open_transactions()}
-        opened = {one.producer: one for one in self._open()}
+        opened = {one.producer: one for one in self.written.open()}
         assert known <= set(opened), f"{known} are open, not {set(opened)}"
         start = self.log.log_start
         there = {one.producer for one in opened.values() if one.events[-1].base >= start}
@@ -426,7 +399,7 @@ class TransactionalTrial:
         """Every entry is of a transaction that was aborted."""
         ends = {
             (one.producer, one.end.base): one.first
-            for one in self._transactions()
+            for one in self.written.transactions()
             if one.aborted and one.end is not None
         }
         for found in self.log.aborted(self.log.log_start, self.log.log_end):
@@ -437,10 +410,10 @@ class TransactionalTrial:
             assert first == found.first_offset or (lost and first < found.first_offset)
 
     def _check_view(self, begin: int, stable: int, max_bytes: int) -> None:
-        aborted = {e.base for one in self._transactions() if one.aborted for e in one.events}
+        aborted = {e.base for one in self.written.transactions() if one.aborted for e in one.events}
         wanted = [
             row
-            for one in self.events
+            for one in self.written.events
             if one.base not in aborted
             for row in one.rows
             if begin <= row[0] < stable
@@ -483,7 +456,7 @@ class TransactionalTrial:
         """Promise 5, as far as it can be told without repeating what compaction does."""
         there = {at for at, _ in self._markers()}
         keep_ms = self.settings.delete_retention_ms
-        for one in self.events:
+        for one in self.written.events:
             if one.marker is None or one.base in there or one.base < self.log.log_start:
                 continue
             dated = [p for p in self.begun[:-1] if p.mark > one.base]
@@ -501,24 +474,7 @@ class TransactionalTrial:
                     yield int(header.base_offset), marker
             offset = found.next_offset
 
-    # --- the list -----------------------------------------------------------------------
-
-    def _transactions(self) -> list[Transaction]:
-        opened: dict[int, Transaction] = {}
-        all_of_them = []
-        for one in self.events:
-            if one.marker is not None:
-                known = opened.pop(one.producer, None)
-                if known is not None:
-                    all_of_them.append(known._replace(end=one))
-            elif one.transactional:
-                opened.setdefault(one.producer, Transaction(one.producer, [], None)).events.append(
-                    one
-                )
-        return [*all_of_them, *opened.values()]
-
-    def _open(self) -> list[Transaction]:
-        return [one for one in self._transactions() if one.end is None]
+    # --- details ------------------------------------------------------------------------
 
     @property
     def _mark(self) -> int:
@@ -529,17 +485,6 @@ class TransactionalTrial:
     def _has_lost_state(self) -> bool:
         """Whether something may be known no longer that lies before the log's start."""
         return self.was_cut or self.forgot
-
-    def _epoch_of(self, producer: int) -> int:
-        return max((one.epoch for one in self.events if one.producer == producer), default=0)
-
-    def _sequence_of(self, producer: int, epoch: int) -> int:
-        sent = [
-            one
-            for one in self.events
-            if (one.producer, one.epoch) == (producer, epoch) and one.sequence >= 0
-        ]
-        return sent[-1].sequence + len(sent[-1].rows) if sent else 0
 
     # --- appending ----------------------------------------------------------------------
 
@@ -552,8 +497,8 @@ class TransactionalTrial:
         )
 
     def _write(self, producer: int, *, sequenced: bool = True) -> None:
-        epoch = self._epoch_of(producer) if producer >= 0 else -1
-        sequence = self._sequence_of(producer, epoch) if producer >= 0 and sequenced else -1
+        epoch = self.written.epoch_of(producer) if producer >= 0 else -1
+        sequence = self.written.sequence_of(producer, epoch) if producer >= 0 and sequenced else -1
         try:
             self._write_as(producer, epoch, sequence)
         except OutOfOrderSequenceError:
@@ -571,7 +516,7 @@ class TransactionalTrial:
             builder.append(key, value, timestamp=Millis(self.now))
         base = self._append(bytearray(builder.build()), None)
         numbered = tuple((base + at, key, value) for at, (key, value) in enumerate(rows))
-        self.events.append(
+        self.written.events.append(
             Event(
                 base,
                 base + len(rows),
@@ -586,10 +531,10 @@ class TransactionalTrial:
 
     def _end(self, producer: int, *, commit: bool) -> None:
         """Sometimes under the epoch of the transaction, sometimes under the next."""
-        epoch = self._epoch_of(producer) + self.chance.choice((0, 1))
+        epoch = self.written.epoch_of(producer) + self.chance.choice((0, 1))
         marker = Marker(ProducerId(producer), ProducerEpoch(epoch), self.coordinator_epoch, commit)
         base = self._append(marker_batch(marker, Millis(self.now)), marker)
-        self.events.append(Event(base, base + 1, producer, epoch, -1, (), True, marker))
+        self.written.events.append(Event(base, base + 1, producer, epoch, -1, (), True, marker))
 
     def _append(self, content: bytearray, marker: Marker | None) -> int:
         """As a leader does, or as one who follows, or who reads what a journal kept."""
@@ -617,10 +562,6 @@ class TransactionalTrial:
             self.log.append_marker(batch, marker, LeaderEpoch(0), Millis(self.now))
             raise AssertionError(f"{error.__name__} was expected of {marker}")
         assert self.log.log_end == end
-
-
-def _ends(event: Event, producer: int) -> bool:
-    return event.marker is not None and event.producer == producer
 
 
 def _brief(rows: list[Row]) -> list[int]:
