@@ -50,6 +50,12 @@ class Verifying:
             text=True,
         )
 
+    def has_begun(self) -> None:
+        """Wait until it is at work."""
+        while not self._history.exists():
+            assert self._process.poll() is None, "it ended before it began"
+            time.sleep(0.05)
+
     def result(self) -> tuple[int, dict[str, Any]]:
         """The exit code and what it printed."""
         try:
@@ -75,6 +81,7 @@ def kill_for(broker: BrokerProcess, duration_s: float, chance: random.Random) ->
 def test_nothing_is_found_in_a_broker_that_dies(tmp_path: Path, how: str) -> None:
     with BrokerProcess(tmp_path / "data", volatile=True) as broker:
         verifying = Verifying(broker, tmp_path, DYING_S, how)
+        verifying.has_begun()
         deaths = kill_for(broker, DYING_S, random.Random())
         code, told = verifying.result()
         assert broker.stop() == 0
@@ -88,7 +95,8 @@ def test_what_a_power_failure_takes_from_memory_is_found(tmp_path: Path) -> None
     options = {"durability": "memory"}
     with BrokerProcess(tmp_path / "data", volatile=True, options=options) as broker:
         verifying = Verifying(broker, tmp_path, 2.5, "--plain", "--keep-topics")
-        time.sleep(1.5)
+        verifying.has_begun()
+        time.sleep(1)
         broker.kill()
         broker.start()
         code, told = verifying.result()

@@ -50,6 +50,7 @@ def test_a_good_cluster_passes_and_is_left_as_it_was(
     assert [told[fate] > 0 for fate in ("committed", "aborted")] == [in_transactions] * 2
     assert told["unknown"] == 0
     assert "waystation-verify" not in topics(bootstrap)
+    assert "waystation-verify" not in waystation("group", "list", "--bootstrap", bootstrap).out
     assert sum(1 for _ in read_histories([path])) > 50
 
 

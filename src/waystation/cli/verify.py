@@ -146,7 +146,7 @@ def _experience(load: "Workload", path: Path, keep_topics: bool, as_json: bool) 
     if trouble or verdict.findings or keep_topics:
         say(left)
     else:
-        run(load.delete_topics())
+        run(load.tidy_up())
     if trouble is None and not verdict.acknowledged:
         raise NothingToJudgeError(path)
     _print(verdict, (path,), as_json)

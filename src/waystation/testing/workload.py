@@ -7,16 +7,17 @@ one reader reads everything.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from random import Random
 
 from waystation.client.admin import Admin
 from waystation.client.producer import Producer
-from waystation.model.errors import WaystationError
+from waystation.model.errors import GroupNotFoundError, WaystationError
 from waystation.testing.history import Diary, Event
 from waystation.testing.processors import Step, process
-from waystation.testing.readers import read_to_end, wander
+from waystation.testing.readers import NeverSettledError, read_to_end, wander
 from waystation.testing.writers import Pace, Target, write_plainly, write_transactions
 
 __all__ = ["Workload", "lives"]
@@ -64,41 +65,68 @@ class Workload:
             for topic in self.topic_names:
                 await admin.create_topic(topic, self.partitions)
 
-    async def delete_topics(self) -> None:
-        """Leave nothing behind."""
+    async def tidy_up(self) -> None:
+        """Leave no topics and no group behind; transactional ids expire."""
         async with Admin(self.bootstrap) as admin:
             for topic in self.topic_names:
                 await admin.delete_topic(topic)
+            with suppress(GroupNotFoundError):
+                if self.transactions:
+                    await admin.delete_groups(self._own("s"))
 
     async def run(self, write: Callable[[Event], object]) -> None:
         """Work for ``seconds``, then read everything; the topics must be there."""
         if self.transactions:
-            await self._meet_the_coordinator()
+            await self._insist("first", write, self._meet_the_coordinator)
         chance = Random(self.seed)
         until_s = asyncio.get_running_loop().time() + self.seconds
         async with asyncio.TaskGroup() as tasks:
             for number in range(self.writers):
-                pace = Pace(_own(chance), self.messages_per_s / self.writers, until_s)
+                pace = Pace(_apart(chance), self.messages_per_s / self.writers, until_s)
                 tasks.create_task(self._write(f"w{number}", pace, write))
             for number in range(self.readers):
-                tasks.create_task(self._read(f"r{number}", _own(chance), until_s, write))
+                tasks.create_task(self._read(f"r{number}", _apart(chance), until_s, write))
             if self.transactions:
-                tasks.create_task(self._process("s", _own(chance), until_s, write))
-        last = Diary("last", write)
-        await read_to_end(self.bootstrap, self.topic_names, last, self.patience_s)
+                tasks.create_task(self._process("s", _apart(chance), until_s, write))
+        await self._insist("last", write, self._read_everything)
 
-    async def _meet_the_coordinator(self) -> None:
+    async def _meet_the_coordinator(self, _: Diary) -> None:
         """For the first transactional producer a cluster makes a topic, which takes its time."""
-        async with Producer(self.bootstrap, transactional_id=f"{self.name}-first"):
+        async with Producer(self.bootstrap, transactional_id=self._own("first")):
             pass
+
+    async def _read_everything(self, diary: Diary) -> None:
+        await read_to_end(self.bootstrap, self.topic_names, diary, self.patience_s)
+
+    async def _insist(
+        self,
+        name: str,
+        write: Callable[[Event], object],
+        work: Callable[[Diary], Awaitable[None]],
+    ) -> None:
+        """Do it, whatever the cluster does meanwhile; raises if it cannot be done in time."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self.patience_s
+        for life in count():
+            diary = Diary(f"{name}.{life}", write)
+            try:
+                await work(diary)
+                return
+            except WaystationError as error:
+                if isinstance(error, NeverSettledError) or loop.time() > deadline_s:
+                    raise
+                diary.note(f"{type(error).__name__}: {error}")
+            await asyncio.sleep(_AGAIN_AFTER_S)
+
+    def _own(self, name: str) -> str:
+        return f"{self.name}-{name}"
 
     async def _write(self, name: str, pace: Pace, write: Callable[[Event], object]) -> None:
         target = Target(self.bootstrap, self.inputs, self.partitions)
 
         async def live(diary: Diary) -> None:
             if self.transactions:
-                own_id = f"{self.name}-{name}"
-                await write_transactions(target, diary, pace, own_id, self.aborts)
+                await write_transactions(target, diary, pace, self._own(name), self.aborts)
             else:
                 await write_plainly(target, diary, pace)
 
@@ -107,7 +135,7 @@ class Workload:
     async def _process(
         self, name: str, chance: Random, until_s: float, write: Callable[[Event], object]
     ) -> None:
-        own = f"{self.name}-{name}"
+        own = self._own(name)
         step = Step(self.bootstrap, 1, own, self.inputs, self.processed, own, self.aborts)
         loop = asyncio.get_running_loop()
 
@@ -148,6 +176,6 @@ async def lives(
         await asyncio.sleep(_AGAIN_AFTER_S)
 
 
-def _own(chance: Random) -> Random:
+def _apart(chance: Random) -> Random:
     """Luck of its own, so that tasks do not depend on each other's turns."""
     return Random(chance.getrandbits(64))
