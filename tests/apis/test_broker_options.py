@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import tests.apis.test_group_options  # noqa: F401, what it shows is shown
+import tests.apis.test_group_options
+import tests.apis.test_transaction_options  # noqa: F401, what the two show is shown
 from tests.apis.asking import BROKER, TOPIC, Asking, fetch_request, session_request
 from tests.apis.conftest import MakeNode
 from tests.apis.kit import HungUpError, ThreadedNode, batch_of

@@ -133,6 +133,7 @@ class TransactionCoordinators(Posts[Record]):
         )
         self.markers = markers
         self._settings = settings
+        self._obeyed = settings()
         self._commits, self._aborts = (
             registry.counter(
                 "waystation_transactions_total", "Transactions that ended.", outcome=outcome
@@ -144,6 +145,11 @@ class TransactionCoordinators(Posts[Record]):
         """Act on a new image: take up posts, give up others, write markers that had to wait."""
         self.lead(image)
         self.markers.try_now()
+        before, self._obeyed = self._obeyed, self._settings()
+        if self._obeyed != before:
+            # What was not due by the old limits may be by the new.
+            for host in self._hosts():
+                host.submit(host.machine.tick)
 
     # --- who writes ---------------------------------------------------------------------------
 
