@@ -14,9 +14,10 @@ from tests.support.soak import count
 
 from waystation.client.consumer import Consumer
 from waystation.client.errors import ConnectionLostError, OutcomeUnknownError
-from waystation.client.exactly_once import ReadProcessWrite
+from waystation.client.exactly_once import ExactReading, ReadProcessWrite
 from waystation.client.options import ConsumerOptions, ProducerOptions
 from waystation.client.producer import Producer
+from waystation.client.standing import Standing
 from waystation.client.transactor import PreparedTransaction
 from waystation.model.errors import (
     ErrorCode,
@@ -475,12 +476,8 @@ def unreliable(broker: TransactionBroker, chance: Random) -> None:
         wrap(api)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-async def test_each_message_has_its_effect_once_through_any_trouble(
-    broker: TransactionBroker, seed: int
-) -> None:
-    """Also where the application crashes, gives up half-way, or is replaced by another."""
-    chance = Random(seed)
+async def copy_through_trouble(broker: TransactionBroker, chance: Random) -> None:
+    """Copy everything, though the application crashes, gives up half-way, or is replaced."""
     unreliable(broker, chance)
 
     async def work(transaction: ReadProcessWrite) -> None:
@@ -509,8 +506,59 @@ async def test_each_message_has_its_effect_once_through_any_trouble(
                 with suppress(WaystationError):
                     await with_one_producer(consumer)
 
-    while broker.committed != {0: MESSAGES}:
-        with suppress(WaystationError):
-            await with_one_consumer()
+    async with asyncio.timeout(10):
+        while broker.committed != {0: MESSAGES}:
+            with suppress(WaystationError):
+                await with_one_consumer()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_each_message_has_its_effect_once_through_any_trouble(
+    broker: TransactionBroker, seed: int
+) -> None:
+    await copy_through_trouble(broker, Random(seed))
 
     assert broker.visible[1] == copies(0, MESSAGES)
+
+
+def forget_to_go_back(self: ExactReading) -> None:
+    self._done()
+
+
+def go_back_without_asking(self: ExactReading) -> None:
+    self.take_back()
+
+
+def keep_what_was_not_taken(_: ExactReading, __: object) -> None:
+    return
+
+
+def overlook_failures(_: Standing, __: WaystationError, ___: float) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "planted"),
+    [
+        (ExactReading, "take_back", forget_to_go_back),
+        (ExactReading, "doubt", go_back_without_asking),
+        (ExactReading, "give_back", keep_what_was_not_taken),
+        (Standing, "failed", overlook_failures),
+    ],
+    ids=lambda one: getattr(one, "__name__", str(one)),
+)
+async def test_a_planted_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch, where: type, what: str, planted: object
+) -> None:
+    """Each in one of the first seeds: a copy is lost or doubled, or it never ends."""
+    monkeypatch.setattr(where, what, planted)
+    for seed in range(100):
+        broker = filled(TransactionBroker(leaders=(1, 1), version=seed % 2 + 1))
+        try:
+            async with asyncio.timeout(1):
+                await copy_through_trouble(broker, Random(seed))
+        except TimeoutError:
+            return
+        if broker.visible[1] != copies(0, MESSAGES):
+            return
+    pytest.fail("not found")

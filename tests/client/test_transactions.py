@@ -9,6 +9,7 @@ import pytest
 from tests.support.scripted_transactions import TransactionBroker
 from tests.support.soak import count
 
+from waystation.client.delivery import Identity
 from waystation.client.errors import (
     ClosedError,
     ConnectionLostError,
@@ -17,6 +18,8 @@ from waystation.client.errors import (
 )
 from waystation.client.options import ProducerOptions
 from waystation.client.producer import Producer
+from waystation.client.sender import Sender
+from waystation.client.standing import Standing
 from waystation.client.transaction import Transaction
 from waystation.client.transactor import PreparedTransaction
 from waystation.model.errors import (
@@ -473,12 +476,8 @@ def unreliable(broker: TransactionBroker, chance: Random) -> None:
         wrap(api)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-async def test_transactions_are_all_or_nothing_through_any_trouble(
-    broker: TransactionBroker, seed: int
-) -> None:
-    """What a block that ended well has sent is there, in order and once; of others nothing is."""
-    chance = Random(seed)
+async def run_through_trouble(broker: TransactionBroker, chance: Random) -> dict[int, list[bytes]]:
+    """Transactions that end in every way; what those have sent that ended well."""
     unreliable(broker, chance)
     expected: dict[int, list[bytes]] = {0: [], 1: []}
     async with producer_to(broker, batch_bytes=120) as producer:
@@ -498,5 +497,48 @@ async def test_transactions_are_all_or_nothing_through_any_trouble(
                 continue
             for where, value in sent:
                 expected[where].append(value)
+    return expected
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_transactions_are_all_or_nothing_through_any_trouble(
+    broker: TransactionBroker, seed: int
+) -> None:
+    """What a block that ended well has sent is there, in order and once; of others nothing is."""
+    expected = await run_through_trouble(broker, Random(seed))
 
     assert {where: broker.visible[where] for where in (0, 1)} == expected
+
+
+def keep_the_old_epoch(_: Sender, __: Identity) -> None:
+    return
+
+
+def overlook_failures(_: Standing, __: WaystationError, ___: float) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("owner", "what", "planted"),
+    [
+        (Sender, "renew", keep_the_old_epoch),
+        (Sender, "has_gaps", False),
+        (Standing, "failed", overlook_failures),
+    ],
+    ids=lambda one: getattr(one, "__name__", str(one)),
+)
+async def test_a_planted_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: type, what: str, planted: object
+) -> None:
+    """Each in one of the first seeds: it shows, or the producer is in its own way."""
+    monkeypatch.setattr(owner, what, planted)
+    for seed in range(100):
+        broker = TransactionBroker(leaders=(1, 1), version=seed % 2 + 1)
+        try:
+            async with asyncio.timeout(1):
+                expected = await run_through_trouble(broker, Random(seed))
+        except (TimeoutError, AssertionError, WaystationError):
+            return
+        if {where: broker.visible[where] for where in (0, 1)} != expected:
+            return
+    pytest.fail("not found")
