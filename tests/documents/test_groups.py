@@ -176,7 +176,7 @@ def _kill_while_processing(bootstrap: str, topic: str, delivery: str) -> list[st
 @pytest.mark.parametrize("delivery", ["at-most-once", "at-least-once"])
 async def test_killed_while_processing(bootstrap: str, topic: str, delivery: str) -> None:
     """At most once never redelivers what was in hand; at least once always does."""
-    total, kills = 200, count(3, 30)
+    total, kills = count(200, 1_000), count(3, 30)  # each holds ten
     async with Admin(bootstrap) as admin:
         await admin.create_topic(topic, 2)
     async with Producer(bootstrap) as producer:
