@@ -34,7 +34,7 @@ class Verifying:
     """The command at work."""
 
     def __init__(self, broker: BrokerProcess, folder: Path, seconds: float, *options: str) -> None:
-        history = folder / "history.jsonl"
+        history = self._history = folder / "history.jsonl"
         own = [
             "--bootstrap",
             broker.bootstrap,
