@@ -19,6 +19,7 @@ from waystation.client.options import ProducerOptions, producer_settings
 from waystation.client.outgoing import Delivered, OutgoingBatch, RecordMetadata
 from waystation.client.router import Router
 from waystation.client.sender import Sender
+from waystation.client.standing import Phase, Standing
 from waystation.client.transaction import Transaction
 from waystation.client.transactor import PreparedTransaction, Transactor, end_prepared
 from waystation.client.transport import Connect, connect_tcp
@@ -32,6 +33,7 @@ Payload = bytes | str | None
 HeadersLike = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 
 _FULL_PART = 0.75
+_OPEN = Phase.OPEN  # a look into an enum costs
 
 
 class Producer:
@@ -56,8 +58,10 @@ class Producer:
             bootstrap, connection, connect=connect, chance=chance, create_topics=True
         )
         self._transactor: Transactor | None = None
+        self._standing: Standing | None = None
         if self.settings.transactional_id is not None:
             self._transactor = Transactor(self._router, self.settings, self._clock)
+            self._standing = self._transactor.standing
         # Without numbers a retried batch could pass the one behind it: then one at a time.
         pipelined = self.settings.idempotent or self.settings.acks == "0"
         self._accumulator = Accumulator(
@@ -173,8 +177,9 @@ class Producer:
         sender, accumulator, loop = self._sender, self._accumulator, self._loop
         if sender is None or loop is None:
             raise _not_open()
-        if self._transactor is not None:
-            self._transactor.standing.check_open()
+        standing = self._standing
+        if standing is not None and standing.phase is not _OPEN:
+            standing.check_open()
         if type(value) is not bytes:
             value = _payload(value)
         if key is not None and type(key) is not bytes:
