@@ -32,6 +32,7 @@ from waystation.model.errors import (
     WaystationError,
 )
 from waystation.records.header import peek
+from waystation.runtime.clock import SystemClock
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey, Versions
 
@@ -126,6 +127,25 @@ async def test_a_passing_failure_is_retried(code: ErrorCode) -> None:
 
     assert told.offset == 0
     assert broker.partitions[0].values == [b"v"]
+
+
+async def test_a_timer_that_is_early_does_not_lose_a_retry() -> None:
+    """As those of a loop are whose process stood still."""
+
+    class SlowClock(SystemClock):
+        def monotonic(self) -> float:
+            return super().monotonic() / 2
+
+    broker = LogBroker()
+    fail_first(broker, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    options = FAST | {"retry_backoff_ms": 20, "retry_backoff_max_ms": 20}
+    async with Producer(
+        broker.bootstrap, connect=broker.connect, clock=SlowClock(), chance=Random(7), **options
+    ) as producer:
+        async with asyncio.timeout(5):
+            told = await producer.send("orders", b"x")
+
+    assert told.offset == 0
 
 
 async def test_a_new_leader_is_followed() -> None:

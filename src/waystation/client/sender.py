@@ -368,7 +368,19 @@ class Sender:
         self.mark(batch.lane)
 
     def _mark_at(self, when: float, lane: OutgoingLane) -> None:
-        self._loop.call_later(max(0.0, when - self._clock.monotonic()), self.mark, lane)
+        delay_s = max(0.0, when - self._clock.monotonic())
+        self._loop.call_later(delay_s, self._mark_if_due, when, lane)
+
+    def _mark_if_due(self, when: float, lane: OutgoingLane) -> None:
+        """Mark the lane, unless the timer was early: nobody else would look at it again.
+
+        A loop that was held up, say because its process stood still, counts from a time that is
+        over, and its timers with it.
+        """
+        if self._clock.monotonic() < when:
+            self._mark_at(when, lane)
+        else:
+            self.mark(lane)
 
     # --- waiting ----------------------------------------------------------------------------
 
