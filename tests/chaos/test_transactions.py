@@ -46,7 +46,8 @@ def test_a_chain_of_stages_transforms_each_input_exactly_once(tmp_path: Path, ki
             broker.start()
 
         time.sleep(1)  # for everybody to begin
-        during(CHAIN_S, chance, [die, chain.kill_somebody, chain.kill_somebody])
+        kill, freeze = chain.kill_somebody, chain.freeze_somebody
+        during(CHAIN_S, chance, [die, kill, kill, freeze])
         outcome = chain.finish()
         assert broker.stop() == 0
     figure(f"chain: {outcome.inputs} inputs, deaths {dict(outcome.deaths)}, {outcome.verdict[1:]}")

@@ -135,12 +135,24 @@ class Chain:
 
     def kill_somebody(self) -> None:
         """End a writer or a stage by kill -9; it is started again at once or with the next."""
-        program = self._chance.choice([one for one in self._all() if one.is_alive])
+        program = self._somebody()
         self.note(f"{program.name} dies")
         program.kill()
         self.deaths["writers" if program in self._writers else "stages"] += 1
         if self._chance.random() < 0.7:
             self.revive()
+
+    def freeze_somebody(self) -> None:
+        """Stop a writer or stage where it is, to go on later as if no time had passed.
+
+        Meanwhile its group may have given its partitions to another instance, and its transaction
+        may have been aborted: it must not have any effect then.
+        """
+        self._thaw()
+        program = self._somebody()
+        self.note(f"{program.name} freezes")
+        program.freeze()
+        self.deaths["frozen"] += 1
 
     def revive(self) -> None:
         """Start all again that are dead; one that ended by itself is a failure."""
@@ -150,6 +162,7 @@ class Chain:
 
     def finish(self) -> Outcome:
         """Let everything come to its end: the writers, then one stage after the other."""
+        self._thaw()
         self.revive()
         for writer in self._writers:
             writer.finish()
@@ -165,6 +178,16 @@ class Chain:
         return Outcome(len(inputs), verdict, differences(inputs, outputs), self.deaths)
 
     # --- behind the scenes ------------------------------------------------------------------
+
+    def _somebody(self) -> "_Program":
+        if not any(one.is_alive for one in self._all()):
+            self.revive()
+        return self._chance.choice([one for one in self._all() if one.is_alive])
+
+    def _thaw(self) -> None:
+        for program in self._all():
+            if program.is_alive:
+                program.thaw()
 
     def _all(self) -> list["_Program"]:
         return [*self._writers, *chained.from_iterable(self._stages)]
@@ -253,6 +276,14 @@ class _Program:
             process.kill()
             process.wait()
 
+    def freeze(self) -> None:
+        """Let it stand still."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on, if it stood still."""
+        self._signal(signal.SIGCONT)
+
     def leave(self) -> None:
         """Ask it to end now, as Ctrl-C does."""
         self._end(signal.SIGINT)
@@ -261,6 +292,10 @@ class _Program:
         """Ask it to end when everything is done; that it ends well is part of the proof."""
         code = self._end(signal.SIGTERM)
         assert code == 0, f"{self.name} ended with {code}: {self._said()}"
+
+    def _signal(self, what: signal.Signals) -> None:
+        assert self._process is not None, f"{self.name} is not running"
+        self._process.send_signal(what)
 
     def _end(self, how: signal.Signals) -> int:
         process, self._process = self._process, None
