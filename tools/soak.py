@@ -10,6 +10,8 @@ import platform
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -51,7 +53,7 @@ def report(
     REPORTS.mkdir(parents=True, exist_ok=True)
     path = REPORTS / f"{started:%Y-%m-%d-%H%M}-soak.md"
     figures = [line.strip() for line in printed if line.startswith("figure: ")]
-    outcomes = [line.strip() for line in printed if line.startswith(("PASSED ", "FAILED "))]
+    outcomes = _by_test(line for line in printed if line.startswith(("PASSED ", "FAILED ")))
     lines = [
         f"# Soak of {started:%Y-%m-%d %H:%M} UTC: {'passed' if code == 0 else 'FAILED'}",
         "",
@@ -73,6 +75,22 @@ def report(
     ]
     path.write_text("\n".join(lines))
     print(f"report: {path.relative_to(ROOT)}")
+
+
+def _by_test(lines: Iterable[str]) -> list[str]:
+    """One line per test; of those with many parameters, how many passed, and each that failed."""
+    passed: Counter[str] = Counter()
+    failed = []
+    for line in lines:
+        outcome, name = line.split(maxsplit=1)
+        if outcome == "PASSED":
+            passed[name.strip().partition("[")[0]] += 1
+        else:
+            failed.append(line.strip())
+    return failed + [
+        f"PASSED {name}" + (f" ({times} times)" if times > 1 else "")
+        for name, times in passed.items()
+    ]
 
 
 if __name__ == "__main__":
