@@ -179,6 +179,14 @@ def the_end_of_the_log_is_cut() -> Story:
     return story
 
 
+def a_lost_write_makes_room_for_another() -> Story:
+    story = Story()
+    story.write("p", (A, 0))
+    story.write("q", (A, 0))
+    story.read("r", A, 1, q=(0, 0))
+    return story
+
+
 def nothing_is_shown_up_to_the_end() -> Story:
     story = honest()
     story.of("r2").seeking(A, 0)
@@ -369,6 +377,7 @@ PLANTED: dict[Callable[[], Story], Kind] = {
     a_plain_write_is_lost: Kind.LOST_WRITE,
     a_committed_transaction_is_lost: Kind.LOST_WRITE,
     the_end_of_the_log_is_cut: Kind.LOST_WRITE,
+    a_lost_write_makes_room_for_another: Kind.LOST_WRITE,
     nothing_is_shown_up_to_the_end: Kind.LOST_WRITE,
     a_committed_value_is_nowhere: Kind.LOST_WRITE,
     an_aborted_value_is_seen: Kind.ABORTED_READ,

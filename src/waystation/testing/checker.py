@@ -284,6 +284,10 @@ class _Sightings:
             return True
         return transaction.fate
 
+    def holds(self, where: TopicPartition, offset: int, value: Value) -> bool:
+        """Whether it was that value which was seen there, and not another in its place."""
+        return self._holders.get(_Place(where, offset)) == value
+
     def out_of_order(self) -> Iterator[Finding]:
         """Values of one sender that stand in another order than they were sent."""
         newest: dict[tuple[TopicPartition, str], int] = {}
@@ -349,7 +353,7 @@ def _missing(past: _Past, seen: _Sightings) -> Iterator[Finding]:
         for where, stint in stints:
             values = there.get(where, _NOTHING)
             for offset, value in values.between(stint.start, stint.position):
-                if offset in stint.seen:
+                if offset in stint.seen and seen.holds(where, offset, value):
                     met.add(value)
                 else:
                     missed[value] = f"{process} read on past {where}@{offset}"
