@@ -15,19 +15,19 @@ import pytest
 from tests.support.command import COMMAND
 from tests.support.figures import figure
 from tests.support.lying_broker import BUGS
-from tests.support.soak import SOAKING, count
+from tests.support.soak import SOAKING
 from waystation.testing.checker import Kind
 from waystation.testing.process import BrokerProcess
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(1_800)]
 
-DYING_S, LYING_S = count(3, 120), 1.5
+DYING_S, LYING_S = 120, 1.5
 FOUND_AS = {
     "names_no_aborted_transactions": Kind.ABORTED_READ,
     "shows_what_is_open": Kind.ABORTED_READ,
     "aborts_in_one_partition_what_it_commits_in_others": Kind.TORN_TRANSACTION,
 }
-EVERYDAY = ["aborts_in_one_partition_what_it_commits_in_others"]
+soaking = pytest.mark.skipif(not SOAKING, reason="takes long: make soak")
 
 
 class Verifying:
@@ -77,7 +77,8 @@ def kill_for(broker: BrokerProcess, duration_s: float, chance: random.Random) ->
     return deaths
 
 
-@pytest.mark.parametrize("how", ["--transactions", "--plain"] if SOAKING else ["--transactions"])
+@soaking
+@pytest.mark.parametrize("how", ["--transactions", "--plain"])
 def test_nothing_is_found_in_a_broker_that_dies(tmp_path: Path, how: str) -> None:
     with BrokerProcess(tmp_path / "data", volatile=True) as broker:
         verifying = Verifying(broker, tmp_path, DYING_S, how)
@@ -105,7 +106,8 @@ def test_what_a_power_failure_takes_from_memory_is_found(tmp_path: Path) -> None
     assert Kind.LOST_WRITE in {one["kind"] for one in told["findings"]}
 
 
-@pytest.mark.parametrize("bug", BUGS if SOAKING else EVERYDAY)
+@soaking
+@pytest.mark.parametrize("bug", BUGS)
 def test_a_broker_that_lies_is_found_out(
     tmp_path: Path, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
