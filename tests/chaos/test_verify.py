@@ -27,7 +27,6 @@ FOUND_AS = {
     "shows_what_is_open": Kind.ABORTED_READ,
     "aborts_in_one_partition_what_it_commits_in_others": Kind.TORN_TRANSACTION,
 }
-soaking = pytest.mark.skipif(not SOAKING, reason="takes long: make soak")
 
 
 class Verifying:
@@ -77,20 +76,6 @@ def kill_for(broker: BrokerProcess, duration_s: float, chance: random.Random) ->
     return deaths
 
 
-@soaking
-@pytest.mark.parametrize("how", ["--transactions", "--plain"])
-def test_nothing_is_found_in_a_broker_that_dies(tmp_path: Path, how: str) -> None:
-    with BrokerProcess(tmp_path / "data", volatile=True) as broker:
-        verifying = Verifying(broker, tmp_path, DYING_S, how)
-        verifying.has_begun()
-        deaths = kill_for(broker, DYING_S, random.Random())
-        code, told = verifying.result()
-        assert broker.stop() == 0
-    figure(f"verify {how} through {deaths} deaths: {told | {'findings': len(told['findings'])}}")
-    assert (code, told["findings"]) == (0, [])
-    assert told["complete"]
-
-
 def test_what_a_power_failure_takes_from_memory_is_found(tmp_path: Path) -> None:
     """With ``durability=memory`` an acknowledgement means less, and that is what it finds."""
     options = {"durability": "memory"}
@@ -106,14 +91,29 @@ def test_what_a_power_failure_takes_from_memory_is_found(tmp_path: Path) -> None
     assert Kind.LOST_WRITE in {one["kind"] for one in told["findings"]}
 
 
-@soaking
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_broker_that_lies_is_found_out(
-    tmp_path: Path, bug: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WAYSTATION_BUG", bug)
-    with BrokerProcess(tmp_path / "data", module="tests.support.lying_broker") as broker:
-        code, told = Verifying(broker, tmp_path, LYING_S, "--aborts", "0.3").result()
+if SOAKING:  # they take too long for every day
 
-    assert code == 1
-    assert FOUND_AS[bug] in {one["kind"] for one in told["findings"]}
+    @pytest.mark.parametrize("how", ["--transactions", "--plain"])
+    def test_nothing_is_found_in_a_broker_that_dies(tmp_path: Path, how: str) -> None:
+        with BrokerProcess(tmp_path / "data", volatile=True) as broker:
+            verifying = Verifying(broker, tmp_path, DYING_S, how)
+            verifying.has_begun()
+            deaths = kill_for(broker, DYING_S, random.Random())
+            code, told = verifying.result()
+            assert broker.stop() == 0
+        figure(
+            f"verify {how} through {deaths} deaths: {told | {'findings': len(told['findings'])}}"
+        )
+        assert (code, told["findings"]) == (0, [])
+        assert told["complete"]
+
+    @pytest.mark.parametrize("bug", BUGS)
+    def test_a_broker_that_lies_is_found_out(
+        tmp_path: Path, bug: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("WAYSTATION_BUG", bug)
+        with BrokerProcess(tmp_path / "data", module="tests.support.lying_broker") as broker:
+            code, told = Verifying(broker, tmp_path, LYING_S, "--aborts", "0.3").result()
+
+        assert code == 1
+        assert FOUND_AS[bug] in {one["kind"] for one in told["findings"]}
