@@ -25,6 +25,7 @@ BROKER_OPTIONS = {
 }
 CHAIN_S = count(5, 240)
 KINDS = ["page-cache-survives", "power-fails"] if SOAKING else ["power-fails"]
+FOREIGN = {2: "tests.support.librdkafka_stage"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -35,7 +36,7 @@ def test_a_chain_of_stages_transforms_each_input_exactly_once(tmp_path: Path, ki
     volatile = kind == "power-fails"
     with (
         BrokerProcess(data, options=BROKER_OPTIONS, volatile=volatile) as broker,
-        Chain(broker.bootstrap, folder, chance, instances=count(1, 2)) as chain,
+        Chain(broker.bootstrap, folder, chance, instances=count(1, 2), modules=FOREIGN) as chain,
     ):
 
         def die() -> None:
