@@ -17,7 +17,7 @@ from tests.pipelines.test_archive_kills import (
     every_offset_is_there_once,
     own_broker,
 )
-from tests.support.soak import count
+from tests.support.soak import SOAKING, count
 from waystation.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(count(240, 3_600))]
 EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
-def test_executors_of_a_cluster_that_are_killed_cost_nothing(
+def check_executors_of_a_cluster(
     spark: "SparkSession", own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     """The cluster starts others in their place, and the job ends by itself."""
@@ -58,6 +58,10 @@ def test_executors_of_a_cluster_that_are_killed_cost_nothing(
     assert driver.returncode == 0, (tmp_path / "log").read_text()[-2_000:]
     assert killed, "no executor was found"
     every_offset_is_there_once(spark, lake)
+
+
+if SOAKING:  # every day the workers of one machine are killed, in test_archive_kills.py
+    test_executors_of_a_cluster_that_are_killed_cost_nothing = check_executors_of_a_cluster
 
 
 def executors(session: int) -> Iterator[int]:
