@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.soak import count
+from tests.support.soak import SOAKING, count
 from waystation import Admin, Producer
 from waystation.pipelines.archive import archive
 from waystation.pipelines.failures import JobFailedError
@@ -114,7 +114,7 @@ def test_executors_that_are_killed_cost_nothing(
     every_offset_is_there_once(spark, lake)
 
 
-def test_a_driver_that_is_killed_costs_nothing(
+def check_a_driver_that_is_killed(
     spark: "SparkSession", own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     lake, chance = tmp_path / "lake", random.Random(11)
@@ -132,6 +132,10 @@ def test_a_driver_that_is_killed_costs_nothing(
 
     finish(spark, own_broker, lake)
     every_offset_is_there_once(spark, lake)
+
+
+if SOAKING:  # every day drivers die at each point of a batch, in tests/spark/test_table_kills.py
+    test_a_driver_that_is_killed_costs_nothing = check_a_driver_that_is_killed
 
 
 def test_a_failed_archive_says_why(
