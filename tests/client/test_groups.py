@@ -131,6 +131,7 @@ async def test_a_static_member_that_returns_disturbs_nobody(
     async with member("one", on_assigned=moves.append) as one:
         async with member("two") as two:
             await until(lambda: len(one.assignment) == len(two.assignment) == 2, one, two)
+            await asyncio.sleep(0.2)  # its listener hears of it a moment later
             before, seen = sorted(two.assignment), len(moves)
         async with member("two") as again:
             await until(lambda: len(again.assignment) == 2, one, again)
