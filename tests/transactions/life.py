@@ -16,6 +16,7 @@ from tests.transactions.witness import Witness
 from waystation.model.errors import (
     ProducerFencedError,
     TransactionAbortableError,
+    TransactionalIdNotFoundError,
     WaystationError,
 )
 from waystation.model.ids import ProducerEpoch, ProducerId, TopicPartition
@@ -136,9 +137,16 @@ class Life:
                 self._abort(one.transactional_id)
 
     def _abort(self, name: str) -> None:
-        self.witness.operator_may_end(name)
-        machine = self.desk.machine
-        self.desk.submit(lambda now: machine.abort(now, name, lambda _: None))
+        """An operator looks, and aborts what was seen; it may be another by then, or over."""
+        try:
+            seen = self.desk.machine.describe(name)
+        except TransactionalIdNotFoundError:
+            return
+        if seen.state not in ("Ongoing", "Prepared"):
+            return
+        who = seen.producer_id, seen.epoch
+        self.witness.may_end(name, who, False)
+        self.ask("end", End(name, *who, commit=False, bumps=True), lambda _: None)
 
     def _new_client(self, name: str) -> Client:
         self._instances += 1

@@ -3,11 +3,7 @@
 import pytest
 
 from tests.transactions.coordinator import ORDERS, PAYMENTS, START, TIMEOUT_MS, Coordinator
-from waystation.model.errors import (
-    InvalidTxnStateError,
-    ProducerFencedError,
-    TransactionalIdNotFoundError,
-)
+from waystation.model.errors import ProducerFencedError, TransactionalIdNotFoundError
 from waystation.model.ids import ProducerId, TopicPartition
 from waystation.model.offsets import NO_TIMESTAMP, Millis
 from waystation.transactions import book
@@ -68,23 +64,22 @@ def test_the_operator_aborts_what_is_under_way(coordinator: Coordinator) -> None
     coordinator.abort()
 
     assert coordinator.state() == "PrepareAbort"
-    coordinator.abort()
     with pytest.raises(ProducerFencedError):
         coordinator.write(who)
     assert [due.commit for due in coordinator.write_markers()] == [False]
-    coordinator.abort()
+    assert coordinator.end(who, commit=False, bumps=True).epoch == who.epoch + 1
 
 
-def test_there_must_be_something_to_abort(coordinator: Coordinator) -> None:
-    with pytest.raises(TransactionalIdNotFoundError):
-        coordinator.abort()
+def test_an_operator_who_is_late_aborts_nothing_else(coordinator: Coordinator) -> None:
     who = coordinator.init()
-    with pytest.raises(InvalidTxnStateError):
-        coordinator.abort()
     coordinator.write(who)
-    coordinator.end(who, bumps=True)
-    with pytest.raises(InvalidTxnStateError):
-        coordinator.abort()
+    following = coordinator.end(who, bumps=True)
+    coordinator.write_markers()
+    coordinator.write((following.producer_id, following.epoch))
+
+    with pytest.raises(ProducerFencedError):
+        coordinator.end(who, commit=False, bumps=True)
+    assert coordinator.state() == "Ongoing"
 
 
 def test_it_is_known_which_open_transactions_will_end(coordinator: Coordinator) -> None:

@@ -110,11 +110,6 @@ class Witness:
         """Somebody who may is about to end a prepared transaction."""
         self._word.add((transactional_id, *who, commit))
 
-    def operator_may_end(self, transactional_id: str) -> None:
-        state = self._states.get(transactional_id)
-        if state is not None:
-            self.may_end(transactional_id, (state.producer_id, state.epoch), False)
-
     def named(self, instance: int, who: Who) -> None:
         """An instance was told who it is."""
         assert who[1] < EPOCH_MAX, f"{who}: the epoch that only markers have"

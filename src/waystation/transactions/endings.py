@@ -2,17 +2,14 @@
 
 1. A transaction ends once: whoever repeats the request that ended it is told the same again,
    whoever asks for the other result is refused.
-2. A prepared transaction ends by ``End`` with its transactional id, producer id and epoch, by the
-   operator or by the operator's limit; a prepared epoch is never used for another transaction.
+2. A prepared transaction ends by ``End`` with its transactional id, producer id and epoch, from
+   its owner or an operator, or by the operator's limit; a prepared epoch is never used for another
+   transaction.
 3. A transaction that ends without its producer asking for it, ends under an epoch that the
    producer does not have: nothing it sends late can count.
 """
 
-from waystation.model.errors import (
-    InvalidTxnStateError,
-    TransactionalIdNotFoundError,
-    WaystationError,
-)
+from waystation.model.errors import InvalidTxnStateError, WaystationError
 from waystation.model.ids import (
     NO_PRODUCER,
     NO_PRODUCER_EPOCH,
@@ -151,25 +148,12 @@ def _outcome(state: TransactionStored, ending: Ending, now: Millis) -> OutcomeSt
 
 
 def give_up(state: TransactionStored, ending: Ending, now: Millis) -> Decision:
-    """Abort what is under way, since its time or the operator's patience is over.
+    """Abort what is under way, since its time or the operator's limit is over.
 
     Its producer finds out, aborts too, and may go on under the epoch after this one.
     """
     ended = decided(state, False, now, bumps=True)
     return Decision(_successor(ended), ended, _outcome(state, ending, now))
-
-
-def abort(state: TransactionStored | None, transactional_id: str, now: Millis) -> Decision:
-    """The operator's word."""
-    if state is None:
-        raise TransactionalIdNotFoundError(f"there is no transactional id {transactional_id!r}")
-    if state.state is TxnState.ONGOING:
-        return give_up(state, Ending.ABORTED, now)
-    if state.state in (TxnState.PREPARE_ABORT, TxnState.COMPLETE_ABORT):
-        return Decision(_successor(state))
-    raise InvalidTxnStateError(
-        f"{transactional_id!r} has no transaction to abort: it is {state.state.shown}"
-    )
 
 
 # --- two-phase commit ---------------------------------------------------------------------------

@@ -192,14 +192,6 @@ class Transactions:
 
     # --- operators ----------------------------------------------------------------------------
 
-    def abort(self, now: Millis, transactional_id: str, to: Waiter) -> Outcome[Record]:
-        """End whatever is under way, prepared or not; answered by ``Ended``."""
-
-        def decide(state: TransactionStored | None, at: Millis) -> Decision:
-            return endings.abort(state, transactional_id, at)
-
-        return self._ask(now, transactional_id, decide, to)
-
     def describe(self, transactional_id: str) -> TransactionDescription:
         """All there is to know of a transactional id."""
         state = self._book.states.get(transactional_id)
