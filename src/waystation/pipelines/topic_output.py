@@ -1,0 +1,181 @@
+"""A job's rows into a topic, each once, however often the job is killed.
+
+Two promises:
+
+1. What the sink calls the job is pinned beside the checkpoint before anything is written: a batch
+   that is repeated after a crash is recognised by it and dropped.
+2. A checkpoint belongs to one topic.  Rows for another one under the same checkpoint would begin
+   in the middle, so they are refused.
+
+Rows leave in the order in which their task has them.  A job whose rows were shuffled on the way
+puts them in order again with ``start_in_order``, which costs one more shuffle.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from waystation.pipelines.failures import JobError
+from waystation.pipelines.job import FORMAT, as_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from waystation.pipelines.checkpoint import Checkpoint
+
+__all__ = ["start_in_order", "start_into_topic"]
+
+_PIN = "topic-output.json"
+_BY_COLUMN = "(named by each row)"
+
+
+def start_into_topic(
+    frame: "DataFrame",
+    *,
+    bootstrap: str,
+    topic: str | None,
+    checkpoint: str | Path,
+    sink_id: str | None = None,
+    first_sink_id: str | None = None,
+    available_now: bool = False,
+    every_s: float = 10.0,
+    output_mode: str = "append",
+    name: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> "StreamingQuery":
+    """Start writing ``frame`` into ``topic``, and return the running query.
+
+    Without a ``topic`` each row names its own in a column ``topic``.  ``sink_id`` is the user's
+    wish; ``first_sink_id`` is what a fresh checkpoint gets where there is none.  A name that is
+    the same for every checkpoint of a job lets the sink notice that one was lost; without either
+    it is random.  ``options`` are those of the sink, and win.
+    """
+    to = _Destination(bootstrap, topic, str(checkpoint), options or {})
+    told = to.pinned(frame, sink_id, first_sink_id)
+    writer = frame.writeStream.format(FORMAT).outputMode(output_mode)
+    for option, value in told.items():
+        writer = writer.option(option, value)
+    return _started(writer, to, name, available_now=available_now, every_s=every_s)
+
+
+def start_in_order(
+    frame: "DataFrame",
+    *,
+    together: str,
+    order_by: Sequence[str],
+    columns: Sequence[str],
+    bootstrap: str,
+    topic: str,
+    checkpoint: str | Path,
+    sink_id: str | None = None,
+    first_sink_id: str | None = None,
+    available_now: bool = False,
+    every_s: float = 10.0,
+    name: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> "StreamingQuery":
+    """As ``start_into_topic``, but each batch is put in order before it is written.
+
+    Rows with the same ``together`` (an expression) are written by one task, ordered by the
+    columns ``order_by``; only ``columns`` are written.
+    """
+    to = _Destination(bootstrap, topic, str(checkpoint), options or {})
+    told = to.pinned(frame, sink_id, first_sink_id)
+    write = partial(_write_in_order, together, tuple(order_by), tuple(columns), told)
+    writer = frame.writeStream.outputMode("append").foreachBatch(write)
+    return _started(writer, to, name, available_now=available_now, every_s=every_s)
+
+
+@dataclass(frozen=True)
+class _Destination:
+    """Where rows go, and which checkpoint knows how many have gone."""
+
+    bootstrap: str
+    topic: str | None
+    checkpoint: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def pinned(
+        self, frame: "DataFrame", sink_id: str | None, first_sink_id: str | None
+    ) -> dict[str, str]:
+        """The sink's options, under the name that the sink has for this checkpoint."""
+        from waystation.pipelines.checkpoint import Checkpoint
+
+        notes = Checkpoint(frame.sparkSession, self.checkpoint)
+        known = self._pin(notes, sink_id, first_sink_id)
+        told = {
+            "bootstrap.servers": self.bootstrap,
+            **({} if self.topic is None else {"topic": self.topic}),
+            **self.options,
+            "sinkId": known,
+        }
+        return {name: as_option(value) for name, value in told.items()}
+
+    def _pin(self, notes: "Checkpoint", sink_id: str | None, first_sink_id: str | None) -> str:
+        pinned: dict[str, Any] | None = notes.read(_PIN)
+        if pinned is None:
+            _refuse_used(notes)
+            chosen = sink_id or first_sink_id or f"topic-{uuid.uuid4().hex}"
+            pinned = {"topic": self.topic, "sinkId": chosen}
+            notes.write(_PIN, pinned)
+        if pinned["topic"] != self.topic:
+            raise JobError(
+                f"--checkpoint {notes.folder} belongs to the topic {pinned['topic'] or _BY_COLUMN},"
+                f" not to {self.topic or _BY_COLUMN}. Remedy: give every output a checkpoint of "
+                "its own"
+            )
+        known: str = pinned["sinkId"]
+        if sink_id not in (None, known):
+            raise JobError(
+                f"--checkpoint {notes.folder} has written as the sink {known}, not as {sink_id}: "
+                "what it repeats after a crash would be doubled. Remedy: leave --sink-id away, or "
+                "begin anew with another --checkpoint"
+            )
+        return known
+
+
+def _refuse_used(notes: "Checkpoint") -> None:
+    if notes.is_used():
+        raise JobError(
+            f"--checkpoint {notes.folder} holds the progress of another job. "
+            "Remedy: give this one a folder of its own"
+        )
+
+
+def _started(
+    writer: "DataStreamWriter",
+    to: _Destination,
+    name: str | None,
+    *,
+    available_now: bool,
+    every_s: float,
+) -> "StreamingQuery":
+    writer = writer.option("checkpointLocation", to.checkpoint)
+    if name is not None:
+        writer = writer.queryName(name)
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{round(every_s * 1_000)} milliseconds").start()
+
+
+def _write_in_order(
+    together: str,
+    order_by: tuple[str, ...],
+    columns: tuple[str, ...],
+    told: Mapping[str, str],
+    frame: "DataFrame",
+    batch: int,
+) -> None:
+    """One batch; runs on the driver.  A batch that the sink has already is read and dropped."""
+    from pyspark.sql.functions import expr
+
+    # With a number of partitions, which Spark takes as said: else it might join or split them.
+    tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 8)
+    ordered = frame.repartition(tasks, expr(together)).sortWithinPartitions(*order_by)
+    writer = ordered.select(*columns).write.format(FORMAT).mode("append")
+    writer.options(**told, batchId=str(batch)).save()
