@@ -12,7 +12,7 @@ from waystation.spark.table_options import read_settings, write_settings
 def test_a_path_is_all_that_a_reader_needs(tmp_path: Path) -> None:
     settings = read_settings({"path": str(tmp_path)})
 
-    assert settings == (Location(str(tmp_path)), None, None, False)
+    assert settings == (Location(str(tmp_path)), None, None, False, None)
 
 
 def test_options_are_found_however_they_are_spelled(tmp_path: Path) -> None:
@@ -62,6 +62,8 @@ def test_a_writer_refuses_and_names(options: dict[str, str], named: str) -> None
         ({"path": "p", "versoin": "1"}, "version"),
         ({"path": "p", "sinkid": "s"}, "sinkid"),
         ({"path": "p", "includeposition": "perhaps"}, "includePosition"),
+        ({"path": "p", "files": "a.parquet"}, "files"),
+        ({"path": "p", "files": "[1]"}, "files"),
     ],
 )
 def test_a_reader_refuses_and_names(options: dict[str, str], named: str) -> None:

@@ -5,6 +5,7 @@ spells them.  An option that nobody knows is an error, with the nearest name tha
 """
 
 import difflib
+import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -17,7 +18,7 @@ KINDS: Final = ("delta", "parquet", "iceberg")
 CODECS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
 STORAGE: Final = "storage."
 
-_READ: Final = ("path", "format", "version", "includePosition")
+_READ: Final = ("path", "format", "version", "includePosition", "files")
 _WRITE: Final = (
     "path",
     "format",
@@ -40,6 +41,8 @@ class ReadSettings(NamedTuple):
     kind: str | None
     version: int | None
     include_position: bool
+    files: frozenset[str] | None = None
+    """Only these files, below the table's folder."""
 
 
 class WriteSettings(NamedTuple):
@@ -63,6 +66,7 @@ def read_settings(options: Mapping[str, str]) -> ReadSettings:
         kind=_kind(given["format"]) if "format" in given else None,
         version=None if version is None else _whole("version", version, at_least=0),
         include_position=_switch("includePosition", given.get("includeposition", "false")),
+        files=_files(given["files"]) if "files" in given else None,
     )
 
 
@@ -143,6 +147,18 @@ def _whole(name: str, text: str, at_least: int) -> int:
 
 def _switch(name: str, text: str) -> bool:
     return _one_of(name, text.lower(), ("true", "false")) == "true"
+
+
+def _files(text: str) -> frozenset[str]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise BadOptionError(
+            f"option files is {text!r}: give a list of names as JSON, as the column _file has them"
+        )
+    return frozenset(found)
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:

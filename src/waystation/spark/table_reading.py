@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from waystation.spark.errors import speaking_plainly
+from waystation.spark.table_errors import TableError
 from waystation.spark.table_kinds import Piece, Table, existing_kind, kind_called
 from waystation.spark.table_location import Location
 from waystation.spark.table_options import ReadSettings
@@ -38,6 +39,20 @@ def snapshot_schema(settings: ReadSettings, table: Table) -> StructType:
     return StructType([*table.schema.fields, *extra])
 
 
+def _chosen(settings: ReadSettings, table: Table) -> list[Piece]:
+    """The snapshot's files that were asked for; one that it has not is an error."""
+    pieces = table.pieces()
+    if settings.files is None:
+        return pieces
+    if strangers := settings.files.difference(piece.path for piece in pieces):
+        raise TableError(
+            settings.location.path,
+            f"option files names {min(strangers)}, which version {table.version} does not have. "
+            "Take names from the column _file of the same version",
+        )
+    return [piece for piece in pieces if piece.path in settings.files]
+
+
 class TableReader(DataSourceReader):
     """One snapshot; ``schema`` may ask for fewer columns than there are."""
 
@@ -46,7 +61,7 @@ class TableReader(DataSourceReader):
         with speaking_plainly():
             kind, table = open_snapshot(settings)
             pruned(settings.location.path, schema, snapshot_schema(settings, table))
-            pieces = [part for piece in table.pieces() for part in cut(piece)]
+            pieces = [part for piece in _chosen(settings, table) for part in cut(piece)]
         self._schema = arrow_schema(schema)
         self._shares = [_Share(settings.location, kind, share) for share in shares(pieces)]
 
