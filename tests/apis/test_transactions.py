@@ -473,6 +473,23 @@ def test_a_marker_from_outside_ends_what_is_open(tess: Transacting, topic: str) 
     assert tess.committed(topic) == []
 
 
+def test_a_marker_that_comes_late_does_not_end_the_next_transaction(
+    tess: Transacting, topic: str
+) -> None:
+    tess.create(topic)
+    first = tess.writer(topic)
+    tess.write(first, topic, b"first")
+    ended = tess.end(first, commit=True)
+    second = Writer(first.name, ended.producer_id, ended.producer_epoch)
+    assert tess.write(second, topic, b"second") == 0
+
+    late = {"commit": True, "epoch": 1_000, "rules": 2}
+    assert tess.mark(second, topic, 0, **late) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert tess.committed(topic) == [b"first"]
+    assert tess.end(second, commit=False).error_code == 0
+    assert tess.committed(topic) == [b"first"]
+
+
 def test_producers_are_told_before_there_is_any_coordinator(make_node: MakeNode) -> None:
     running = make_node()
     with Transacting(*running.address) as client:

@@ -191,11 +191,18 @@ class Transacting(Asking):
         return self.ask(ListTransactionsRequest(**filters), version)
 
     def mark(
-        self, writer: Writer, topic: str, partition: int, *, commit: bool, epoch: int = 0
+        self,
+        writer: Writer,
+        topic: str,
+        partition: int,
+        *,
+        commit: bool,
+        epoch: int = 0,
+        rules: int = 0,
     ) -> int:
-        """The code of writing a marker from outside."""
-        request = marker_request(writer, topic, partition, commit=commit, epoch=epoch)
-        reply = self.ask(request, 1)
+        """The code of writing a marker from outside, by the rules of a transaction version."""
+        request = marker_request(writer, topic, partition, commit=commit, epoch=epoch, rules=rules)
+        reply = self.ask(request, 2)
         return int(reply.markers[0].topics[0].partitions[0].error_code)
 
     def producers(self, topic: str, partition: int = 0) -> list[Any]:
@@ -361,7 +368,7 @@ def txn_commit_request(
 
 
 def marker_request(
-    writer: Writer, topic: str, partition: int, *, commit: bool, epoch: int = 0
+    writer: Writer, topic: str, partition: int, *, commit: bool, epoch: int = 0, rules: int = 0
 ) -> WriteTxnMarkersRequest:
     marker = WritableTxnMarker(
         producer_id=writer.producer_id,
@@ -369,5 +376,6 @@ def marker_request(
         transaction_result=commit,
         topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
         coordinator_epoch=epoch,
+        transaction_version=rules,
     )
     return WriteTxnMarkersRequest(markers=[marker])

@@ -23,6 +23,7 @@ markers = st.builds(
     st.integers(0, 2**15 - 1).map(ProducerEpoch),
     st.integers(-1, 2**31 - 1),
     st.booleans(),
+    st.just(False),
 )
 
 

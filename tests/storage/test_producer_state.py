@@ -41,9 +41,14 @@ def in_transaction(producer: int, sequence: int, epoch: int = 0) -> BatchHeader:
 
 
 def marker(
-    producer: int, epoch: int = 0, coordinator_epoch: int = 0, *, commit: bool = True
+    producer: int,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    *,
+    commit: bool = True,
+    bumped: bool = False,
 ) -> Marker:
-    return Marker(ProducerId(producer), ProducerEpoch(epoch), coordinator_epoch, commit)
+    return Marker(ProducerId(producer), ProducerEpoch(epoch), coordinator_epoch, commit, bumped)
 
 
 def ended(states: ProducerStates, one: Marker, offset: int) -> EndedTransaction | None:
@@ -258,6 +263,25 @@ def test_a_marker_brings_its_epochs_and_fences_older_ones() -> None:
     assert states.check(in_transaction(1, 0, epoch=1)) is None
     with pytest.raises(OutOfOrderSequenceError):
         states.check(in_transaction(1, 1, epoch=1))
+
+
+def test_a_late_marker_does_not_end_the_next_transaction() -> None:
+    states = noted(in_transaction(1, 0))
+    late = marker(1, epoch=1, bumped=True)
+    states.check_marker(late)
+    ended(states, late, 1)
+
+    states.check_marker(late)  # asked again, since the answer was lost
+    states.note(in_transaction(1, 0, epoch=1), Offset(2), NOW)
+    with pytest.raises(InvalidProducerEpochError):
+        states.check_marker(late)
+    states.check_marker(marker(1, epoch=2, bumped=True))
+
+
+def test_a_classic_transaction_ends_under_its_own_epoch() -> None:
+    states = noted(in_transaction(1, 0))
+
+    states.check_marker(marker(1))
 
 
 def test_a_marker_that_ends_nothing_fences_all_the_same() -> None:

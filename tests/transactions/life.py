@@ -247,7 +247,10 @@ class Life:
     # --- markers ------------------------------------------------------------------------------
 
     def _order(self, due: MarkersDue) -> None:
-        """Each marker is written some time, perhaps twice; so is word of it.  None is lost."""
+        """Each marker is written some time, perhaps twice; so is word of it.  None is lost.
+
+        One that tells transactions apart by their epochs may come again at any time.
+        """
         self.transactions += 1
         for name in due.partitions:
             self._bag.append(lambda name=name: self._write_marker(due, name))  # type: ignore[misc]
@@ -261,9 +264,14 @@ class Life:
             return
         partition.end(due)
         if self.chance.random() < 0.1:
-            partition.end(due)
+            partition.end(due, is_repeated=True)
+        if due.bumped and self.chance.random() < 0.1:
+            self._put(lambda: self._repeat_marker(due, name))
         for _ in range(2 if self.chance.random() < 0.2 else 1):
             self._put(lambda: self._confirm(due, name))
+
+    def _repeat_marker(self, due: MarkersDue, name: TopicPartition) -> None:
+        self.partitions[name].end(due, is_repeated=True)
 
     def _confirm(self, due: MarkersDue, name: TopicPartition) -> None:
         machine = self.desk.machine

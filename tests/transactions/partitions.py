@@ -1,7 +1,8 @@
 """Partitions as far as transactions see them: what is open in them, and how it ended.
 
 The rules are those of the real log: a newer epoch fences older ones, a marker ends what its
-producer has open, and markers of an earlier coordinator are refused once a later one has spoken.
+producer has open, markers of an earlier coordinator are refused once a later one has spoken, and
+so is one that comes again after the next transaction has begun under its epoch.
 """
 
 from typing import NamedTuple
@@ -65,18 +66,24 @@ class Partition:
         producer.open.append(write)
         self._seen.add(write)
 
-    def end(self, due: MarkersDue) -> bool:
-        """Write a marker; false where it comes from a coordinator of the past."""
+    def end(self, due: MarkersDue, *, is_repeated: bool = False) -> bool:
+        """Write a marker; false where it is refused, since it comes too late."""
         producer = self._of(due.producer_id)
         if due.coordinator_epoch < producer.coordinator_epoch:
             return False
+        if is_repeated and (due.epoch < producer.epoch or self._is_late(due, producer)):
+            return False
         assert due.epoch >= producer.epoch, f"{due} comes after epoch {producer.epoch}"
+        assert not self._is_late(due, producer), f"{due} would be refused, and was never written"
         producer.epoch, producer.coordinator_epoch = due.epoch, due.coordinator_epoch
         producer.markers += 1
         for write in producer.open:
             self.ended[write] = due.commit
         producer.open = []
         return True
+
+    def _is_late(self, due: MarkersDue, producer: _Producer) -> bool:
+        return due.bumped and bool(producer.open) and due.epoch == producer.epoch
 
     def open_writes(self) -> dict[ProducerId, list[Write]]:
         return {who: one.open for who, one in self._producers.items() if one.open}

@@ -314,7 +314,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(
 
     (due,) = coordinator.write_markers()
     assert due == MarkersDue(
-        "t", who.producer_id, ProducerEpoch(1), COORDINATOR_EPOCH, False, (ORDERS, PAYMENTS)
+        "t", who.producer_id, ProducerEpoch(1), COORDINATOR_EPOCH, False, (ORDERS, PAYMENTS), True
     )
     with pytest.raises(ProducerFencedError):
         coordinator.end(who)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.transactions import desk
 from tests.transactions.life import Life
+from tests.transactions.partitions import Partition
 from waystation.broker.transaction_records import read_rows
 from waystation.model.ids import ProducerEpoch, TopicPartition
 from waystation.model.machines import Outcome, Reply
@@ -199,6 +200,22 @@ def gives_the_epoch_of_a_prepared_one_away(patch: Patch) -> None:
     patch.setattr(endings, "_decide", decide)
 
 
+def lets_a_late_marker_end_the_next_transaction(patch: Patch) -> None:
+    """What KIP-1228 is against."""
+    patch.setattr(Partition, "_is_late", lambda *_: False)
+
+
+def takes_classic_markers_for_newer_ones(patch: Patch) -> None:
+    honest = Orders.place
+
+    def place(orders: Orders, state: TransactionStored) -> MarkersDue:
+        due = honest(orders, state)._replace(bumped=True)
+        orders._orders[state.transactional_id] = due, dict.fromkeys(state.partitions)
+        return due
+
+    patch.setattr(Orders, "place", place)
+
+
 # --- what is written down -----------------------------------------------------------------------
 
 
@@ -234,6 +251,8 @@ BUGS: tuple[tuple[Plant, int], ...] = (
     (lets_others_take_over_from_prepared_ones, 1),
     (forgets_how_prepared_ones_ended, 3),
     (gives_the_epoch_of_a_prepared_one_away, 27),
+    (lets_a_late_marker_end_the_next_transaction, 43),
+    (takes_classic_markers_for_newer_ones, 0),
     (reads_no_field_of_our_own, 7),
     (loses_the_last_record, 0),
 )

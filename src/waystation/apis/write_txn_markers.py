@@ -2,6 +2,10 @@
 
 Coordinators on other brokers ask it, and operators who end what no coordinator knows of.  What
 cannot be written now is told, not tried again: whoever asked does that.
+
+A request that comes late, or twice, does not end the producer's next transaction if it says
+``transaction_version`` 2.  Without that (before v2, or in the classic flow) nothing tells a marker
+of the same epoch from one that is due: Kafka's rule, too.
 """
 
 import asyncio
@@ -10,6 +14,7 @@ from waystation.apis.call import Call
 from waystation.apis.errors import told
 from waystation.broker.broker import Broker
 from waystation.messages.write_txn_markers import (
+    EPOCH_PER_TRANSACTION,
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -34,6 +39,7 @@ async def _write(broker: Broker, asked: WritableTxnMarker) -> WritableTxnMarkerR
         ProducerEpoch(asked.producer_epoch),
         asked.coordinator_epoch,
         asked.transaction_result,
+        bumped=asked.transaction_version >= EPOCH_PER_TRANSACTION,
     )
     names = [
         TopicPartition(topic.name, number)

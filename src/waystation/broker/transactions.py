@@ -90,7 +90,9 @@ class _Clerk:
     def hear(self, due: object) -> None:
         """What the machine says; that its host has ended needs nothing more."""
         if isinstance(due, MarkersDue):
-            marker = Marker(due.producer_id, due.epoch, due.coordinator_epoch, due.commit)
+            marker = Marker(
+                due.producer_id, due.epoch, due.coordinator_epoch, due.commit, due.bumped
+            )
             written = partial(self._written, due)
             self._markers.carry_out(Ended(marker, due.partitions, written, self._is_wanted))
 

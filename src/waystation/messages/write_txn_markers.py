@@ -4,8 +4,11 @@ Brokers ask it of each other, and operators to end what no coordinator knows of 
 """
 
 from waystation.wire.message import Message, Struct
-from waystation.wire.schema import array, boolean, field, int16, int32, int64, string
+from waystation.wire.schema import array, boolean, field, int8, int16, int32, int64, string
 from waystation.wire.versions import ApiKey
+
+EPOCH_PER_TRANSACTION = 2
+"""The transaction version from which on every transaction ends by raising its producer's epoch."""
 
 
 class WritableTxnMarkerTopic(Struct):
@@ -19,7 +22,8 @@ class WritableTxnMarker(Struct):
     """How one transaction ended (true: committed), and where to say so.
 
     A marker of an older coordinator epoch than the partition has seen comes from a
-    coordinator that was replaced.
+    coordinator that was replaced.  Since v2 it says by which rules the transaction ended: where
+    each has an epoch of its own, a late marker cannot end the next one.
     """
 
     producer_id: int = field(int64)
@@ -27,6 +31,7 @@ class WritableTxnMarker(Struct):
     transaction_result: bool = field(boolean)
     topics: list[WritableTxnMarkerTopic] = field(array(WritableTxnMarkerTopic))
     coordinator_epoch: int = field(int32)
+    transaction_version: int = field(int8, "2+")
 
 
 class WriteTxnMarkersRequest(Message, api=ApiKey.WRITE_TXN_MARKERS):

@@ -4,7 +4,7 @@ A marker is a control batch of one record, which no application ever sees.  Its 
 producer, its key says commit or abort, its value which life of the coordinator decided; Kafka's
 layout, byte for byte.  Two promises:
 
-1. ``read_marker`` gives back what ``marker_batch`` was given;
+1. ``read_marker`` gives back what ``marker_batch`` was given, but ``bumped``: no log holds that;
 2. control batches of other kinds, now or in a later version, are told apart and left alone.
 
 What a marker does to a log is decided in ``storage/producer_state.py``.
@@ -55,6 +55,8 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     """Which life of the coordinator wrote it: an earlier one may not speak after a later."""
     committed: bool
+    bumped: bool = False
+    """Whether its epoch was raised to end the transaction: none of the writes has it."""
 
 
 def marker_batch(marker: Marker, now: Millis) -> bytearray:

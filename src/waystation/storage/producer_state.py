@@ -6,6 +6,7 @@
 3. A producer has at most one open transaction here: its first transactional batch opens it, a
    marker ends it, and nothing outside the transaction is let in between.
 4. A marker is let in only from a producer epoch and a coordinator epoch that are not outdated.
+   One whose epoch was raised to end its transaction never ends the next, which has that epoch.
 5. A snapshot and the batches behind it give the same state as the whole log.
 
 The file format of snapshots is in ``snapshots.py``, what open transactions mean for readers in
@@ -211,10 +212,18 @@ class ProducerStates:
             raise InvalidProducerEpochError(producer_id, known.epoch, epoch)
 
     def check_marker(self, marker: Marker) -> None:
-        """Raise if the marker comes too late: from an older producer, or an older coordinator."""
+        """Raise if the marker comes too late: from an older producer, or an older coordinator.
+
+        A repeated one is let in where nothing is open: whoever asks again may have missed the
+        answer, and must not be told that it failed.
+        """
         self.check_epoch(marker.producer_id, marker.producer_epoch)
         known = self._producers.get(marker.producer_id)
-        if known is not None and marker.coordinator_epoch < known.coordinator_epoch:
+        if known is None:
+            return
+        if marker.bumped and known.txn_start >= 0 and marker.producer_epoch == known.epoch:
+            raise InvalidProducerEpochError(marker.producer_id, known.epoch, marker.producer_epoch)
+        if marker.coordinator_epoch < known.coordinator_epoch:
             raise TransactionCoordinatorFencedError(
                 f"a coordinator of epoch {known.coordinator_epoch} spoke for producer "
                 f"{marker.producer_id} already; one of epoch {marker.coordinator_epoch} is outdated"

@@ -142,6 +142,8 @@ class MarkersDue(NamedTuple):
     coordinator_epoch: int
     commit: bool
     partitions: tuple[TopicPartition, ...]
+    bumped: bool = False
+    """Whether the next transaction will have the markers' epoch: a late one must not end it."""
 
 
 # --- operators --------------------------------------------------------------------------------

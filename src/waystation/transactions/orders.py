@@ -6,7 +6,7 @@ harm, since a marker that ends nothing changes nothing.
 
 from collections.abc import Iterable
 
-from waystation.model.ids import TopicPartition
+from waystation.model.ids import NO_PRODUCER_EPOCH, TopicPartition
 from waystation.transactions.commands import MarkersDue
 from waystation.transactions.lifecycle import is_committed
 from waystation.transactions.records import TransactionStored
@@ -30,6 +30,7 @@ class Orders:
             self._coordinator_epoch,
             is_committed(state),
             state.partitions,
+            bumped=state.last_epoch != NO_PRODUCER_EPOCH,
         )
         self._orders[state.transactional_id] = due, dict.fromkeys(state.partitions)
         return due

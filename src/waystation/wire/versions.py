@@ -138,7 +138,7 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: _spoken("0-5", "3+"),
     ApiKey.ADD_OFFSETS_TO_TXN: _spoken("0-4", "3+"),
     ApiKey.END_TXN: _spoken("0-5", "3+"),
-    ApiKey.WRITE_TXN_MARKERS: _spoken("0-1", "1+"),
+    ApiKey.WRITE_TXN_MARKERS: _spoken("0-2", "1+"),
     ApiKey.TXN_OFFSET_COMMIT: _spoken("0-5", "3+"),
     ApiKey.DESCRIBE_CONFIGS: _spoken("1-4", "4+"),
     ApiKey.ALTER_CONFIGS: _spoken("0-2", "2+"),
