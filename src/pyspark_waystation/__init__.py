@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from waystation.spark.sink import BatchTopicWriter, StreamTopicWriter
     from waystation.spark.source import TopicReader, TopicSource, TopicStreamReader
 
 __all__ = ["DefaultSource"]
@@ -35,6 +36,14 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: "StructType") -> "TopicStreamReader":  # noqa: N802 - Spark's name
         """Reads what is there and what comes."""
         return self._source.streamReader(schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "BatchTopicWriter":
+        """Writes a frame into topics."""
+        return self._source.writer(schema, overwrite)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "StreamTopicWriter":  # noqa: N802
+        """Writes batch after batch into topics."""
+        return self._source.streamWriter(schema, overwrite)
 
     @property
     def _source(self) -> "TopicSource":

@@ -23,7 +23,17 @@ from waystation.spark.errors import BadOptionError
 from waystation.spark.offsets import parse_offsets, parse_partitions
 from waystation.spark.planning import EARLIEST, LATEST, Limits, Position
 
-__all__ = ["ReadOptions", "SourceSettings", "Topics", "connection_options", "parse_options"]
+__all__ = [
+    "ReadOptions",
+    "SourceSettings",
+    "Topics",
+    "checked_bootstrap",
+    "connection_options",
+    "is_plain_security",
+    "milliseconds",
+    "parse_options",
+    "parsed",
+]
 
 READ_COMMITTED: Final = "read_committed"
 
@@ -186,11 +196,11 @@ def parse_options(texts: Mapping[str, str], *, stream: bool | None) -> ReadOptio
     While Spark has not said whether it reads a ``stream``, what suits either is right.
     """
     said, client = _sorted_out(texts)
-    settings = SourceSettings(**{known.field: _parsed(known, said[known]) for known in said})
+    settings = SourceSettings(**{known.field: parsed(known, said[known]) for known in said})
     connection_options(client)
     _refuse_limits_of_nothing(settings)
     return ReadOptions(
-        bootstrap=_bootstrap(settings.bootstrap_servers),
+        bootstrap=checked_bootstrap(settings.bootstrap_servers),
         topics=_topics(settings),
         starting=_starting(settings, stream),
         ending=_ending(settings, stream),
@@ -199,7 +209,7 @@ def parse_options(texts: Mapping[str, str], *, stream: bool | None) -> ReadOptio
             settings.max_offsets_per_trigger,
             settings.min_offsets_per_trigger,
             settings.max_bytes_per_trigger,
-            _milliseconds("maxTriggerDelay", settings.max_trigger_delay),
+            milliseconds("maxTriggerDelay", settings.max_trigger_delay),
         ),
         min_partitions=settings.min_partitions,
         fail_on_data_loss=settings.fail_on_data_loss,
@@ -215,7 +225,7 @@ def connection_options(client: Mapping[str, str]) -> ConnectionOptions:
     understood: dict[str, Any] = {}
     for name, text in client.items():
         known = _CLIENT[name]
-        understood[known.field] = _parsed(known, text, name)
+        understood[known.field] = parsed(known, text, name)
     found = ConnectionOptions()
     found.update(understood)  # type: ignore[typeddict-item]  # the names are its own
     return found
@@ -260,12 +270,12 @@ def _sorted_out(texts: Mapping[str, str]) -> tuple[dict[Option, str], dict[str, 
                 raise BadOptionError(f"{known.name} is given twice, as {said[known]} and {text}")
         elif name in _CLIENT:
             client[name] = text
-        elif not _is_plain_security(name, text):
+        elif not is_plain_security(name, text):
             raise BadOptionError(_unknown(spelled, name))
     return said, client
 
 
-def _is_plain_security(name: str, text: str) -> bool:
+def is_plain_security(name: str, text: str) -> bool:
     """Security that is none may be said; of the other kinds it would be wrong to read on."""
     if not name.startswith(_SECURITY):
         return False
@@ -286,7 +296,8 @@ def _unknown(spelled: str, name: str) -> str:
     return f"unknown option {spelled}{hint}"
 
 
-def _parsed(known: Option, text: str, name: str | None = None) -> Any:
+def parsed(known: Option, text: str, name: str | None = None) -> Any:
+    """The value of one option; ``BadOptionError`` names it as documented, or by ``name``."""
     try:
         return known.parse(text)
     except ValueError as problem:
@@ -296,7 +307,8 @@ def _parsed(known: Option, text: str, name: str | None = None) -> Any:
 # --- meanings -----------------------------------------------------------------------------------
 
 
-def _bootstrap(text: str) -> str:
+def checked_bootstrap(text: str) -> str:
+    """``text`` itself, if it says where brokers are."""
     if not text:
         raise BadOptionError(
             "bootstrap.servers is missing: say where brokers are, e.g. localhost:9092"
@@ -427,7 +439,8 @@ _UNITS_MS: Final = {
 }
 
 
-def _milliseconds(name: str, text: str) -> int:
+def milliseconds(name: str, text: str) -> int:
+    """A duration as people write it: ``90s``, ``15m``; a bare number counts milliseconds."""
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     if found is None or (found[2] or "ms") not in _UNITS_MS:
         raise BadOptionError(f"{name} is {text!r}, no duration: try 90s, 15m or 1h")

@@ -56,6 +56,12 @@ from waystation.spark.planning import (
     without_losses,
 )
 from waystation.spark.reading import ReadPlan, read_span
+from waystation.spark.sink import (
+    BatchTopicWriter,
+    StreamTopicWriter,
+    batch_writer,
+    stream_writer,
+)
 from waystation.spark.spans import Span
 from waystation.telemetry.logs import get_logger
 
@@ -94,6 +100,16 @@ class TopicSource(DataSource):
     def streamReader(self, schema: StructType) -> "TopicStreamReader":  # noqa: N802 - Spark's name
         """Reads what is there and what comes."""
         return TopicStreamReader(self.options, schema)
+
+    @speaking_plainly()
+    def writer(self, schema: StructType, overwrite: bool) -> BatchTopicWriter:
+        """Writes a frame into topics; ``sink.py`` says how."""
+        return batch_writer(self.options, schema, overwrite)
+
+    @speaking_plainly()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamTopicWriter:  # noqa: N802
+        """Writes batch after batch into topics."""
+        return stream_writer(self.options, schema, overwrite)
 
 
 class SpanPartition(InputPartition):
