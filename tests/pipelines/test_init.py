@@ -1,6 +1,7 @@
 """A new project holds what its user said, and nothing that was there before is touched."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def test_a_project_holds_what_was_said(tmp_path: Path) -> None:
     told = spec["configuration"]
     assert told["waystation.bootstrap"] == "one:9092,two:9092"
     assert (told["waystation.topic"], told["waystation.to"]) == ("a", "b")
+    assert re.fullmatch("my-orders-[0-9a-f]{8}", told["waystation.sink"])
     assert f"databaseName={folder}/catalog;" in told["spark.hadoop.javax.jdo.option.ConnectionURL"]
     assert "$" not in (folder / "README.md").read_text()
 

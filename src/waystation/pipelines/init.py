@@ -9,6 +9,7 @@ and the storage lie in the project's own folder, and the sink has an id that no 
 """
 
 import json
+import re
 import uuid
 from dataclasses import dataclass
 from importlib.resources import files
@@ -76,12 +77,17 @@ def make_project(project: Project) -> list[Path]:
         "bootstrap": project.bootstrap,
         "topic": project.topic,
         "to": project.to,
-        "sink": f"{project.folder.name}-{uuid.uuid4().hex[:8]}",
+        "sink": _sink_id(project.folder.name),
     }
     return _copied(files(__package__) / "project", project.folder, words)
 
 
-def _copied(source: "Traversable", target: Path, words: dict[str, str]) -> "list[Path]":
+def _sink_id(name: str) -> str:
+    """One that says whose it is, of letters that a sink's id may have."""
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '-', name)[:100]}-{uuid.uuid4().hex[:8]}"
+
+
+def _copied(source: "Traversable", target: Path, words: dict[str, str]) -> list[Path]:
     target.mkdir(parents=True, exist_ok=True)
     made: list[Path] = []
     for entry in sorted(source.iterdir(), key=lambda one: one.name):
