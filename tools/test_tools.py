@@ -24,6 +24,17 @@ NEEDED = {
         "default-jre-headless",
     ),
 }
+# server -> all the Debian packages it runs from; only ever unpacked, as installing starts them
+SERVERS = {
+    "etcd": ("etcd-server",),
+    "zookeeper": (
+        "libzookeeper-java",
+        "libdropwizard-metrics-java",
+        "libnetty-java",
+        "libslf4j-java",
+        "libsnappy-java",
+    ),
+}
 OLDEST_JAVA = 17  # what Spark 4 runs on
 
 UNPACKED = Path(__file__).parent.parent / ".cache" / "tools"
@@ -31,12 +42,16 @@ UNPACKED = Path(__file__).parent.parent / ".cache" / "tools"
 
 def missing(programs: Iterable[str]) -> list[str]:
     """Those that are not there, or too old."""
+    return [name for name in programs if not _is_here(name)]
+
+
+def _is_here(program: str) -> bool:
+    if program == "java":
+        return java_home() is not None
+    if program == "zookeeper":
+        return zookeeper_jars() is not None
     path = os.pathsep.join([os.environ.get("PATH", ""), str(UNPACKED / "usr" / "bin")])
-    return [
-        name
-        for name in programs
-        if not (java_home() if name == "java" else shutil.which(name, path=path))
-    ]
+    return shutil.which(program, path=path) is not None
 
 
 # --- Java -----------------------------------------------------------------------------------
@@ -63,14 +78,38 @@ def _is_new_enough(home: Path) -> bool:
     return found is not None and int(found[1]) >= OLDEST_JAVA
 
 
+# --- ZooKeeper ------------------------------------------------------------------------------
+
+_JARS = (
+    "zookeeper",
+    "zookeeper-jute",
+    "metrics-core",
+    "netty-all",
+    "slf4j-api",
+    "slf4j-simple",
+    "snappy-java",
+)
+
+
+def zookeeper_jars(unpacked: Path = UNPACKED) -> list[Path] | None:
+    """What a ZooKeeper server's class path needs: all of it, or nothing."""
+    for root in (Path("/"), unpacked):
+        jars = [root / "usr" / "share" / "java" / f"{name}.jar" for name in _JARS]
+        if all(jar.is_file() for jar in jars):
+            return jars
+    return None
+
+
 # --- fetching -------------------------------------------------------------------------------
 
 
 def packages_of(programs: list[str]) -> list[str]:
     """For each program the first of its packages that apt knows, or else the first."""
     return sorted(
-        next(filter(_is_known, NEEDED[program]), NEEDED[program][0]) for program in programs
-    )
+        next(filter(_is_known, NEEDED[program]), NEEDED[program][0])
+        for program in programs
+        if program in NEEDED
+    ) + [package for program in programs for package in SERVERS.get(program, ())]
 
 
 def _is_known(package: str) -> bool:
@@ -87,8 +126,11 @@ def install(programs: list[str]) -> None:
         return
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-qq"], env=environment, check=False)
+    ordinary = [program for program in programs if program not in SERVERS]
+    if not ordinary:
+        return
     subprocess.run(
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages_of(programs)],
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages_of(ordinary)],
         env=environment,
         check=False,
         stdout=subprocess.DEVNULL,
@@ -96,7 +138,7 @@ def install(programs: list[str]) -> None:
 
 
 def unpack(programs: list[str]) -> None:
-    """Without root: download the packages and their libraries, and unpack them beside us."""
+    """Download packages and the libraries of all but servers, and unpack them beside us."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb") and shutil.which("apt-cache")):
         return
     downloads = UNPACKED / "debs"
@@ -104,8 +146,11 @@ def unpack(programs: list[str]) -> None:
     asked = ["apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests"]
     asked += ["--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"]
     wanted = packages_of(programs)
-    listed = subprocess.run([*asked, *wanted], capture_output=True, text=True, check=False).stdout
-    names = {line for line in listed.splitlines() if line and line[0].isalnum()}
+    ordinary = packages_of([program for program in programs if program not in SERVERS])
+    names: set[str] = set()
+    if ordinary:
+        listed = subprocess.run([*asked, *ordinary], capture_output=True, text=True, check=False)
+        names = {line for line in listed.stdout.splitlines() if line and line[0].isalnum()}
     for name in sorted(names - _installed() | set(wanted)):
         subprocess.run(
             ["apt-get", "download", "-qq", name], cwd=downloads, check=False, capture_output=True
@@ -150,4 +195,4 @@ def main(programs: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(NEEDED))
+    main(sys.argv[1:] or [*NEEDED, *SERVERS])
