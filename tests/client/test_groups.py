@@ -117,6 +117,23 @@ async def test_partitions_added_later_are_shared_out(bootstrap: str, orders: str
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_whoever_sees_an_assignment_was_told_of_it(
+    bootstrap: str, orders: str, protocol: str
+) -> None:
+    told: list[TopicPartition] = []
+    options: ConsumerOptions = {**FAST, "group_protocol": protocol, "on_assigned": told.extend}
+    async with Consumer(orders, orders, bootstrap=bootstrap, **options) as consumer:
+
+        async def watch() -> None:
+            while len(consumer.assignment) < 4:
+                assert set(consumer.assignment) <= set(told)
+                await asyncio.sleep(0)
+
+        async with asyncio.timeout(20):
+            await asyncio.gather(watch(), until(lambda: len(told) == 4, consumer))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_static_member_that_returns_disturbs_nobody(
     bootstrap: str, orders: str, protocol: str
 ) -> None:
@@ -131,7 +148,6 @@ async def test_a_static_member_that_returns_disturbs_nobody(
     async with member("one", on_assigned=moves.append) as one:
         async with member("two") as two:
             await until(lambda: len(one.assignment) == len(two.assignment) == 2, one, two)
-            await asyncio.sleep(0.2)  # its listener hears of it a moment later
             before, seen = sorted(two.assignment), len(moves)
         async with member("two") as again:
             await until(lambda: len(again.assignment) == 2, one, again)

@@ -6,21 +6,22 @@ they move nothing is handed out.  Promises:
 1. what was processed of a partition is committed before it is given up, where that is automatic;
 2. a partition is read from the committed offset, or from where the application said if there
    is none;
-3. the application is told of each move once, after the commit and before the first message.
+3. the application is told of each move once, after the commit and before the first message;
+4. whoever sees that a partition is owned, sees it after the application was told.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from waystation.client.commits import Commits
 from waystation.client.errors import NoCommittedOffsetError
-from waystation.client.feed import Feed
 from waystation.client.fetcher import Fetcher
 from waystation.client.listeners import Listeners
 from waystation.client.places import Places
 from waystation.client.progress import Progress
 from waystation.model.errors import WaystationError
 from waystation.model.ids import TopicPartition
+from waystation.model.offsets import Offset
 
 __all__ = ["Ownership"]
 
@@ -67,8 +68,14 @@ class Ownership:
         """Read these too, from where the group has got to."""
         added = [where for where in partitions if where not in self._fetcher.feeds]
         async with self._moved():
-            feeds = {where: self._fetcher.add(where) for where in added}
-            await self._place(feeds)
+            committed = await self._commits.fetch(
+                added, require_stable=self._places.reads_committed
+            )
+            begins = await self._beginnings([one for one in added if one not in committed])
+            # No await from here on until the listener runs: it is told before anyone looks.
+            for where in added:
+                self._add(where, committed[where].offset if where in committed else begins[where])
+            self._progress.committed({one: found.offset for one, found in committed.items()})
             await self._tell(self.listeners.assigned, added)
 
     async def revoke(self, partitions: Iterable[TopicPartition]) -> None:
@@ -105,27 +112,23 @@ class Ownership:
             self._fetcher.wake()
             self._fetcher.arrived.set()
 
-    async def _place(self, feeds: dict[TopicPartition, Feed]) -> None:
-        committed = await self._commits.fetch(feeds, require_stable=self._places.reads_committed)
-        self._progress.committed({where: found.offset for where, found in committed.items()})
-        for where, found in committed.items():
-            feeds[where].seek(found.offset)
-        unknown = [where for where in feeds if where not in committed]
-        if unknown:
-            await self._place_new(unknown)
+    async def _beginnings(
+        self, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, Offset | None]:
+        """Where to begin where nothing was committed; ``None`` where that cannot be said."""
+        found: dict[TopicPartition, Offset | None] = dict.fromkeys(partitions)
+        if partitions:
+            with suppress(WaystationError):
+                found |= await self._places.uncommitted(partitions)
+        return found
 
-    async def _place_new(self, partitions: list[TopicPartition]) -> None:
-        """Begin where nothing was committed; what does not work here, ``poll`` tries and tells."""
-        feeds = self._fetcher.feeds
-        try:
-            found = await self._places.uncommitted(partitions)
-        except WaystationError:
-            found = {}
-        for where in partitions:
-            if where in found:
-                feeds[where].seek(found[where])
-            else:
-                self._fetcher.report(feeds[where], NoCommittedOffsetError(self._group_id, where))
+    def _add(self, where: TopicPartition, offset: Offset | None) -> None:
+        """Read a partition; what does not work yet, ``poll`` tries and tells."""
+        feed = self._fetcher.add(where)
+        if offset is None:
+            self._fetcher.report(feed, NoCommittedOffsetError(self._group_id, where))
+        else:
+            feed.seek(offset)
 
     async def _tell(
         self,
