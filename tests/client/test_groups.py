@@ -125,7 +125,7 @@ async def test_whoever_sees_an_assignment_was_told_of_it(
     async with Consumer(orders, orders, bootstrap=bootstrap, **options) as consumer:
 
         async def watch() -> None:
-            while len(consumer.assignment) < 4:
+            while len(told) < 4:
                 assert set(consumer.assignment) <= set(told)
                 await asyncio.sleep(0)
 
