@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from waystation.pipelines.failures import JobError
 from waystation.pipelines.job import FORMAT, as_option
+from waystation.spark.sink_options import EXACTLY_ONCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +41,7 @@ def start_into_topic(
     bootstrap: str,
     topic: str | None,
     checkpoint: str | Path,
+    by_column: bool = False,
     sink_id: str | None = None,
     first_sink_id: str | None = None,
     available_now: bool = False,
@@ -50,13 +52,15 @@ def start_into_topic(
 ) -> "StreamingQuery":
     """Start writing ``frame`` into ``topic``, and return the running query.
 
-    Without a ``topic`` each row names its own in a column ``topic``.  ``sink_id`` is the user's
-    wish; ``first_sink_id`` is what a fresh checkpoint gets where there is none.  A name that is
-    the same for every checkpoint of a job lets the sink notice that one was lost; without either
-    it is random.  ``options`` are those of the sink, and win.
+    Without a ``topic``, or ``by_column``, each row names its own in a column ``topic``.
+    ``sink_id`` is the user's wish; ``first_sink_id`` is what a fresh checkpoint gets where there
+    is none.  A name that is the same for every checkpoint of a job lets the sink notice that one
+    was lost; without either it is random.  ``options`` are those of the sink, and win.
     """
     to = _Destination(bootstrap, topic, str(checkpoint), options or {})
     told = to.pinned(frame, sink_id, first_sink_id)
+    if by_column:
+        told.pop("topic", None)
     writer = frame.writeStream.format(FORMAT).outputMode(output_mode)
     for option, value in told.items():
         writer = writer.option(option, value)
@@ -111,10 +115,15 @@ class _Destination:
         told = {
             "bootstrap.servers": self.bootstrap,
             **({} if self.topic is None else {"topic": self.topic}),
+            **({"sinkId": known} if self._is_exact() else {}),
             **self.options,
-            "sinkId": known,
         }
         return {name: as_option(value) for name, value in told.items()}
+
+    def _is_exact(self) -> bool:
+        """Whether the sink is to remember what it has, which needs brokers with two phases."""
+        said = {name.lower(): as_option(value) for name, value in self.options.items()}
+        return said.get("deliveryguarantee", EXACTLY_ONCE) == EXACTLY_ONCE
 
     def _pin(self, notes: "Checkpoint", sink_id: str | None, first_sink_id: str | None) -> str:
         pinned: dict[str, Any] | None = notes.read(_PIN)
@@ -178,4 +187,6 @@ def _write_in_order(
     tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 8)
     ordered = frame.repartition(tasks, expr(together)).sortWithinPartitions(*order_by)
     writer = ordered.select(*columns).write.format(FORMAT).mode("append")
-    writer.options(**told, batchId=str(batch)).save()
+    if "sinkId" in told:
+        writer = writer.option("batchId", str(batch))
+    writer.options(**told).save()
