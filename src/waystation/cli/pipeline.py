@@ -16,6 +16,7 @@ JOBS = {
     "metrics": "Count what comes by the minute, into a table and a report.",
     "capacity": "Tell how much there is, how fast it grows, how long the disk lasts.",
     "audit": "Compare topics with their lake, offset for offset.",
+    "init": "Make a project of Spark Declarative Pipelines.",
 }
 """Each is the attribute ``command`` in the module of that name, with its line in --help."""
 
