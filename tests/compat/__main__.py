@@ -60,6 +60,7 @@ def checks(only: tuple[str, ...], own_broker: bool) -> dict[str, Check]:
         "franz-go-transactions": clients.franz_go_transactions,
         "sarama-transactions": clients.sarama_transactions,
         "spark-kafka": spark.connector,
+        "spark-kafka-sink": spark.sink,
     }
     of_kafka = tools.TOOLS | transactions.TOOLS
     known |= {name: _of_kafka(tool) for name, tool in of_kafka.items()}
