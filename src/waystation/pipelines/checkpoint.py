@@ -62,6 +62,16 @@ class Checkpoint:
         stream.close()
         self._files.rename(unfinished, path)
 
+    def names(self) -> list[str]:
+        """What there is in the folder."""
+        if not self._files.exists(self._path()):
+            return []
+        return sorted(found.getPath().getName() for found in self._files.listStatus(self._path()))
+
+    def forget(self, name: str) -> None:
+        """Remove a document that is no longer true."""
+        self._files.delete(self._path(name), False)
+
     def _path(self, name: str = "") -> Any:
         place = f"{self.folder.rstrip('/')}/{name}" if name else self.folder
         return self._jvm.org.apache.hadoop.fs.Path(place)

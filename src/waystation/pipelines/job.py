@@ -36,6 +36,7 @@ __all__ = [
     "JobError",
     "JobFailedError",
     "as_option",
+    "bounded_options",
     "follow",
     "job_options",
     "look_options",
@@ -128,10 +129,17 @@ def look_options(command: F) -> F:
     return _with_options(command, _COMMON)
 
 
-def _with_options(command: F, options: Sequence[Callable[..., Any]]) -> F:
+def bounded_options(command: F) -> F:
+    """The options of a job that ends by itself and may read something else than topics."""
+    return _with_options(command, [*_COMMON, _CHECKPOINT, _OPTION], topics_needed=False)
+
+
+def _with_options(
+    command: F, options: Sequence[Callable[..., Any]], *, topics_needed: bool = True
+) -> F:
     @functools.wraps(command)
     def run(**given: Any) -> Any:
-        job = _job(given)
+        job = _job(given, topics_needed=topics_needed)
         try:
             return command(job=job, **given)
         except WaystationError as error:
@@ -163,9 +171,19 @@ _COMMON = (
     click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; again."),
     click.option("--json", "json_output", is_flag=True, help="Print JSON, for scripts."),
 )
+_CHECKPOINT = click.option(
+    "--checkpoint", metavar="DIR", help="Where Spark remembers how far it is."
+)
+_OPTION = click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the source, e.g. maxOffsetsPerTrigger=1000000; again.",
+)
 _STREAMING = (
     click.option("--group", metavar="NAME", help="The group that shows the job's progress."),
-    click.option("--checkpoint", metavar="DIR", help="Where Spark remembers how far it is."),
+    _CHECKPOINT,
     click.option("--available-now", is_flag=True, help="Read what there is, then end."),
     click.option(
         "--every",
@@ -176,18 +194,12 @@ _STREAMING = (
         metavar="SECONDS",
         help="How often a batch begins; fewer batches are larger and cheaper.",
     ),
-    click.option(
-        "--option",
-        "options",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="An option of the source, e.g. maxOffsetsPerTrigger=1000000; again.",
-    ),
+    _OPTION,
 )
 _NAMES = tuple(field for field in Job.__dataclass_fields__ if field not in ("topics", "pattern"))
 
 
-def _job(given: dict[str, Any]) -> Job:
+def _job(given: dict[str, Any], *, topics_needed: bool) -> Job:
     """Take the shared options out of what was given."""
     topics, pattern = given.pop("topics"), given.pop("topic_pattern")
     job = Job(
@@ -195,7 +207,7 @@ def _job(given: dict[str, Any]) -> Job:
         pattern=pattern,
         **{name: given.pop(name) for name in _NAMES if name in given},
     )
-    if bool(job.topics) == (pattern is not None):
+    if bool(job.topics) == (pattern is not None) and (topics_needed or job.topics):
         raise click.UsageError("say which topics, once: --topics A,B or --topic-pattern RE")
     _check_pattern(pattern)
     pairs(job.conf, "--conf")

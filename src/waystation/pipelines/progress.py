@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from waystation.pipelines.failures import JobFailedError, readable
@@ -20,7 +20,7 @@ from waystation.pipelines.failures import JobFailedError, readable
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["BatchReport", "follow", "report_of"]
+__all__ = ["BatchReport", "Interrupts", "follow", "interrupts", "report_of", "say", "showing"]
 
 _GLANCE_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -66,8 +66,7 @@ def report_of(progress: Mapping[str, Any]) -> BatchReport:
 
 def follow(query: "StreamingQuery", *, json_output: bool) -> None:
     """Show the query's progress until it ends; raise ``JobFailedError`` if it fails."""
-    show = _shown_as_json if json_output else _shown_to_people
-    with _interrupts() as interrupted, show() as tell:
+    with interrupts() as interrupted, showing(json_output=json_output) as tell:
         seen = _Seen()
         while not _ended(query, _GLANCE_S):
             seen.tell_new(query, tell)
@@ -75,7 +74,7 @@ def follow(query: "StreamingQuery", *, json_output: bool) -> None:
                 _stop_after_this_batch(query, interrupted)
         seen.tell_new(query, tell)
     if not json_output:
-        _say(seen.summary())
+        say(seen.summary())
 
 
 class _Seen:
@@ -113,8 +112,8 @@ def _ended(query: "StreamingQuery", within_s: float) -> bool:
         raise JobFailedError(readable(error)) from error
 
 
-def _stop_after_this_batch(query: "StreamingQuery", interrupted: "_Interrupts") -> None:
-    _say("stopping after this batch; once more to stop now")
+def _stop_after_this_batch(query: "StreamingQuery", interrupted: "Interrupts") -> None:
+    say("stopping after this batch; once more to stop now")
     while query.isActive and query.status["isTriggerActive"] and not interrupted.is_urgent():
         time.sleep(0.05)
     query.stop()
@@ -123,29 +122,32 @@ def _stop_after_this_batch(query: "StreamingQuery", interrupted: "_Interrupts") 
 # --- interrupts -------------------------------------------------------------------------------
 
 
-class _Interrupts:
+class Interrupts:
     """How often somebody asked us to stop."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def note(self, *_: object) -> None:
+        """Once more."""
         self._count += 1
 
     def is_set(self) -> bool:
+        """Whether to stop after the batch at hand."""
         return self._count > 0
 
     def is_urgent(self) -> bool:
+        """Whether to stop at once."""
         return self._count > 1
 
 
 @contextmanager
-def _interrupts() -> Iterator[_Interrupts]:
+def interrupts() -> Iterator[Interrupts]:
     """Count signals instead of being ended by them; Spark's own handler would cancel the batch.
 
     Only the main thread may; elsewhere, as in a notebook's cell, signals go where they went.
     """
-    found = _Interrupts()
+    found = Interrupts()
     if threading.current_thread() is not threading.main_thread():
         yield found
         return
@@ -160,6 +162,11 @@ def _interrupts() -> Iterator[_Interrupts]:
 # --- who is told ------------------------------------------------------------------------------
 
 
+def showing(*, json_output: bool) -> AbstractContextManager[Callable[[BatchReport], None]]:
+    """Gives what is to be told of each batch."""
+    return _shown_as_json() if json_output else _shown_to_people()
+
+
 @contextmanager
 def _shown_as_json() -> Iterator[Callable[[BatchReport], None]]:
     def tell(report: BatchReport) -> None:
@@ -172,7 +179,7 @@ def _shown_as_json() -> Iterator[Callable[[BatchReport], None]]:
 @contextmanager
 def _shown_to_people() -> Iterator[Callable[[BatchReport], None]]:
     if not sys.stderr.isatty():
-        yield lambda report: _say(report.as_line())
+        yield lambda report: say(report.as_line())
         return
     from rich.console import Console
 
@@ -180,7 +187,8 @@ def _shown_to_people() -> Iterator[Callable[[BatchReport], None]]:
         yield lambda report: status.update(report.as_line())
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """To people, beside what a script reads."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
