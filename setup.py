@@ -1,4 +1,4 @@
-"""Compiles the record codec, the columns and the map of keys where a C compiler is at hand.
+"""Compiles what works record by record, where a C compiler is at hand.
 
 Everything else about the package is in ``pyproject.toml``.  Each source listed here also
 runs uncompiled, so a machine without a compiler installs the same package, only slower:
@@ -10,7 +10,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import setup
 
-COMPILED = [f"src/waystation/records/{name}.py" for name in ("codec", "columns", "keys")]
+COMPILED = [f"src/waystation/records/{name}.py" for name in ("codec", "columns", "keys", "packing")]
 
 extensions = cythonize(
     [source for source in COMPILED if Path(source).exists()],

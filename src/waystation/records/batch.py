@@ -11,7 +11,7 @@ Checksums are not verified here: whoever takes a batch from a stranger calls
 """
 
 from itertools import repeat
-from typing import Final
+from typing import Final, Protocol
 
 from crc32c import crc32c
 
@@ -37,9 +37,11 @@ from waystation.records.record import Buffer, Record, Row
 __all__ = [
     "DECOMPRESSED_LIMIT_BYTES",
     "BatchBuilder",
+    "Produced",
     "Record",
     "assemble",
     "check_contents",
+    "opening",
     "payload_of",
     "recompress",
     "record_sizes",
@@ -104,26 +106,7 @@ class BatchBuilder(RecordWriter):
                 payload = memoryview(smaller)
             else:
                 codec = Codec.NONE
-        return assemble(self._header(codec), payload)
-
-    def _header(self, codec: Codec) -> BatchHeader:
-        return BatchHeader._make(
-            (
-                0,
-                0,
-                _NO_LEADER_EPOCH,
-                MAGIC,
-                0,
-                codec | (TRANSACTIONAL if self.is_transactional else 0),
-                self.records_count - 1,
-                self.base_timestamp,
-                self.max_timestamp,
-                self.producer_id,
-                self.producer_epoch,
-                self.base_sequence,
-                self.records_count,
-            )
-        )
+        return assemble(opening(self, codec), payload)
 
 
 def records_of(
@@ -217,6 +200,39 @@ def payload_of(
     if header.codec is Codec.NONE:
         return section
     return decompress(header.codec, section, limit_bytes)
+
+
+class Produced(Protocol):
+    """What a producer knows of a batch that it is about to send."""
+
+    records_count: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    base_sequence: int
+    is_transactional: bool
+
+
+def opening(batch: Produced, codec: Codec) -> BatchHeader:
+    """The header of a batch on its way to a broker; length and checksum are still to come."""
+    return BatchHeader._make(
+        (
+            0,
+            0,
+            _NO_LEADER_EPOCH,
+            MAGIC,
+            0,
+            codec | (TRANSACTIONAL if batch.is_transactional else 0),
+            batch.records_count - 1,
+            batch.base_timestamp,
+            batch.max_timestamp,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.records_count,
+        )
+    )
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytes:
