@@ -17,7 +17,13 @@ from typing import NamedTuple
 
 from waystation.client.errors import BufferFullError, MessageRefusedError, NoSuchPartitionError
 from waystation.client.metadata import TopicView
-from waystation.client.outgoing import Delivered, OutgoingBatch, OutgoingLane
+from waystation.client.outgoing import (
+    Delivered,
+    Outgoing,
+    OutgoingBatch,
+    OutgoingLane,
+    OutgoingWhole,
+)
 from waystation.client.partitioner import Partitioner, partition_of_key, partitioner_for
 from waystation.client.settings import ProducerSettings
 from waystation.model.errors import WaystationError
@@ -26,6 +32,7 @@ from waystation.model.offsets import Millis
 from waystation.records.batch import BatchBuilder
 from waystation.records.compression import Codec
 from waystation.records.header import HEADER_BYTES
+from waystation.records.packed import PackedBatch
 from waystation.runtime.clock import Clock
 
 __all__ = ["Accumulator", "Headers", "Route"]
@@ -95,7 +102,7 @@ class Accumulator:
     ) -> None:
         self.buffered_bytes = 0
         self.routes: dict[str, Route] = {}
-        self.batches: dict[OutgoingBatch, None] = {}
+        self.batches: dict[Outgoing, None] = {}
         self.failures = 0
         self.first_failure: WaystationError | None = None
         self._settings, self._clock, self._chance = settings, clock, chance
@@ -157,6 +164,32 @@ class Accumulator:
             )
         self.buffered_bytes += charged_bytes
 
+    def add_whole(
+        self, route: Route, partition: int, packed: PackedBatch, delivered: Delivered
+    ) -> None:
+        """Take a batch that was made elsewhere, behind what its partition has so far.
+
+        Raises if it is too large, or has no room now, or there is no such partition.
+        """
+        size_bytes, settings = packed.size_bytes, self._settings
+        if not 0 <= partition < len(route.lanes):
+            raise NoSuchPartitionError(TopicPartition(route.topic, partition), len(route.lanes))
+        if size_bytes > settings.max_request_bytes:
+            raise _too_large(f"a batch for topic {route.topic}", size_bytes, settings)
+        if self.buffered_bytes + size_bytes > settings.buffer_bytes and self.buffered_bytes:
+            raise BufferFullError(settings.buffer_bytes)
+        packed.codec, packed.level = self._codec, settings.compression_level
+        packed.is_transactional = settings.transactional_id is not None
+        lane = route.lanes[partition]
+        lane.close_batch()
+        batch = OutgoingWhole(lane, self._next_order(), packed, self._deadline(), delivered)
+        batch.charged_bytes = size_bytes
+        batch.due = True
+        self.buffered_bytes += size_bytes
+        self.batches[batch] = None
+        lane.queued.append(batch)
+        self._filled(lane)
+
     def route(self, topic: str) -> Route:
         """The route of ``topic``; a new one parks its records until ``learn`` is told of it."""
         route = self.routes.get(topic)
@@ -215,12 +248,12 @@ class Accumulator:
             lane.close_batch()
             self.routes[lane.partition.topic].spread.batch_filled()
 
-    def acknowledged(self, batch: OutgoingBatch, base_offset: int, append_time: int) -> None:
+    def acknowledged(self, batch: Outgoing, base_offset: int, append_time: int) -> None:
         """The broker has ``batch``."""
         self._forget(batch)
         batch.succeed(base_offset, append_time)
 
-    def gave_up(self, batch: OutgoingBatch, error: WaystationError) -> None:
+    def gave_up(self, batch: Outgoing, error: WaystationError) -> None:
         """``batch`` will not be delivered."""
         self._forget(batch)
         self._count_failures(batch.count, error)
@@ -293,9 +326,15 @@ class Accumulator:
         return batch
 
     def _new_batch(self, lane: OutgoingLane, limit_bytes: int) -> OutgoingBatch:
+        builder = self._builder(limit_bytes)
+        return OutgoingBatch(lane, self._next_order(), builder, self._deadline())
+
+    def _next_order(self) -> tuple[int]:
         self._batches_made += 1
-        deadline = self._clock.monotonic() + self._settings.delivery_timeout_ms / 1_000
-        return OutgoingBatch(lane, (self._batches_made,), self._builder(limit_bytes), deadline)
+        return (self._batches_made,)
+
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + self._settings.delivery_timeout_ms / 1_000
 
     def _builder(self, limit_bytes: int) -> BatchBuilder:
         settings = self._settings
@@ -310,7 +349,7 @@ class Accumulator:
         lane.close_batch()
         self._filled(lane)
 
-    def _forget(self, batch: OutgoingBatch) -> None:
+    def _forget(self, batch: Outgoing) -> None:
         del self.batches[batch]
         self._release(batch.charged_bytes)
 
@@ -336,17 +375,20 @@ class Accumulator:
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, size: int
     ) -> None:
         """Encode the record that seems too large, and refuse it if it is."""
-        limit_bytes = self._settings.max_request_bytes
         probe = BatchBuilder(limit_bytes=size + HEADER_BYTES)
         probe.append(key, value, headers, timestamp=Millis(0))
-        if probe.size_bytes > limit_bytes:
-            raise MessageRefusedError(
-                f"the message for topic {topic} takes {probe.size_bytes} bytes, the limit is "
-                f"{limit_bytes}: send less, or raise max_request_bytes of the producer and "
-                "max.message.bytes of the topic",
-                probe.size_bytes,
-                limit_bytes,
-            )
+        if probe.size_bytes > self._settings.max_request_bytes:
+            raise _too_large(f"the message for topic {topic}", probe.size_bytes, self._settings)
+
+
+def _too_large(what: str, size_bytes: int, settings: ProducerSettings) -> MessageRefusedError:
+    limit_bytes = settings.max_request_bytes
+    return MessageRefusedError(
+        f"{what} takes {size_bytes} bytes, the limit is {limit_bytes}: send less, or raise "
+        "max_request_bytes of the producer and max.message.bytes of the topic",
+        size_bytes,
+        limit_bytes,
+    )
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -1,15 +1,34 @@
-"""Records on their way out: the batch that gathers them, and what their senders are told."""
+"""Records on their way out: the batch that holds them, and what their senders are told.
+
+Most batches gather records one by one (``OutgoingBatch``); one that was made elsewhere, from
+columns, is sent as it is (``OutgoingWhole``).  The sender treats both alike.
+"""
 
 import asyncio
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from waystation.client.delivery import Identity, Lane
 from waystation.model.errors import WaystationError
-from waystation.model.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, TopicPartition
+from waystation.model.ids import (
+    NO_PRODUCER,
+    NO_PRODUCER_EPOCH,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
 from waystation.model.offsets import Millis, Offset
 from waystation.records.batch import BatchBuilder, records_of
+from waystation.records.packed import PackedBatch
+from waystation.records.record import Buffer
 
-__all__ = ["Delivered", "OutgoingBatch", "OutgoingLane", "RecordMetadata"]
+__all__ = [
+    "Delivered",
+    "Outgoing",
+    "OutgoingBatch",
+    "OutgoingLane",
+    "OutgoingWhole",
+    "RecordMetadata",
+]
 
 
 class RecordMetadata(NamedTuple):
@@ -24,8 +43,25 @@ class RecordMetadata(NamedTuple):
 Delivered = asyncio.Future[RecordMetadata]
 
 
-class OutgoingBatch:
-    """Records for one partition, and a future for each of them.
+class Builder(Protocol):
+    """What makes the bytes of a batch once its number is known."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    base_sequence: int
+
+    @property
+    def size_bytes(self) -> int:
+        """What the batch takes uncompressed."""
+        ...
+
+    def build(self) -> Buffer:
+        """The batch as it goes on the wire."""
+        ...
+
+
+class Outgoing:
+    """A batch for one partition, as the sender and its lane see it.
 
     ``due`` says that it need not wait for more records; ``charged_bytes`` is what it takes of
     the producer's buffer.
@@ -34,32 +70,21 @@ class OutgoingBatch:
     __slots__ = (
         "_encoded",
         "attempts",
-        "builder",
         "charged_bytes",
         "deadline",
         "done",
         "due",
-        "futures",
         "identity",
         "lane",
         "led",
         "order",
         "retry_at",
         "sequence",
-        "timestamps",
         "waiting",
     )
 
-    def __init__(
-        self,
-        lane: "OutgoingLane",
-        order: tuple[int, ...],
-        builder: BatchBuilder,
-        deadline: float,
-    ) -> None:
-        self.lane, self.order, self.builder, self.deadline = lane, order, builder, deadline
-        self.futures: list[Delivered] = []
-        self.timestamps: list[Millis] = []
+    def __init__(self, lane: "OutgoingLane", order: tuple[int, ...], deadline: float) -> None:
+        self.lane, self.order, self.deadline = lane, order, deadline
         self.charged_bytes = 0
         self.attempts = 0
         self.due = False
@@ -69,17 +94,22 @@ class OutgoingBatch:
         self.retry_at = 0.0
         self.waiting = False
         self.led = False
-        self._encoded: bytes | None = None
+        self._encoded: Buffer | None = None
 
     @property
     def count(self) -> int:
         """How many records it has."""
-        return len(self.futures)
+        raise NotImplementedError
 
-    def encode(self) -> bytes:
+    @property
+    def size_bytes(self) -> int:
+        """What it takes uncompressed."""
+        return self._bytes.size_bytes
+
+    def encode(self) -> Buffer:
         """The bytes under the number it was given; made anew only if that changed."""
         producer, epoch = self.identity or (NO_PRODUCER, NO_PRODUCER_EPOCH)
-        builder = self.builder
+        builder = self._bytes
         numbered = (producer, epoch, self.sequence)
         if self._encoded is None or numbered != (
             builder.producer_id,
@@ -89,6 +119,49 @@ class OutgoingBatch:
             builder.producer_id, builder.producer_epoch, builder.base_sequence = numbered
             self._encoded = builder.build()
         return self._encoded
+
+    def succeed(self, base_offset: int, append_time: int) -> None:
+        """Tell who sent it where it is; -1 for what the broker did not say."""
+        raise NotImplementedError
+
+    def fail(self, error: WaystationError) -> None:
+        """Tell who sent it why not.  The error counts as seen: ``flush`` reports it too."""
+        raise NotImplementedError
+
+    @property
+    def _bytes(self) -> Builder:
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+
+class OutgoingBatch(Outgoing):
+    """Records that came one by one, and a future for each of them."""
+
+    __slots__ = ("builder", "futures", "timestamps")
+
+    def __init__(
+        self,
+        lane: "OutgoingLane",
+        order: tuple[int, ...],
+        builder: BatchBuilder,
+        deadline: float,
+    ) -> None:
+        super().__init__(lane, order, deadline)
+        self.builder = builder
+        self.futures: list[Delivered] = []
+        self.timestamps: list[Millis] = []
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return len(self.futures)
+
+    @property
+    def _bytes(self) -> Builder:
+        return self.builder
 
     def halves(self, builders: tuple[BatchBuilder, BatchBuilder]) -> list["OutgoingBatch"]:
         """The same records in two batches that stand where this one stood."""
@@ -123,19 +196,57 @@ class OutgoingBatch:
         self._finish()
 
     def fail(self, error: WaystationError) -> None:
-        """Tell each sender why not.  The error counts as seen: ``flush`` reports it too."""
+        """Tell each sender why not."""
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
                 future.exception()
         self._finish()
 
-    def _finish(self) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
+
+class OutgoingWhole(Outgoing):
+    """A batch that was made elsewhere, and one future, for where its first record went."""
+
+    __slots__ = ("_delivered", "_packed")
+
+    def __init__(
+        self,
+        lane: "OutgoingLane",
+        order: tuple[int, ...],
+        packed: PackedBatch,
+        deadline: float,
+        delivered: Delivered,
+    ) -> None:
+        super().__init__(lane, order, deadline)
+        self._packed, self._delivered = packed, delivered
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return self._packed.records_count
+
+    @property
+    def _bytes(self) -> Builder:
+        return self._packed
+
+    def succeed(self, base_offset: int, append_time: int) -> None:
+        """Tell where the first record is."""
+        if not self._delivered.done():
+            topic, partition = self.lane.partition
+            timestamp = append_time if append_time >= 0 else self._packed.base_timestamp
+            told = (topic, partition, base_offset, timestamp)
+            self._delivered.set_result(RecordMetadata._make(told))
+        self._finish()
+
+    def fail(self, error: WaystationError) -> None:
+        """Tell why not."""
+        if not self._delivered.done():
+            self._delivered.set_exception(error)
+            self._delivered.exception()
+        self._finish()
 
 
-class OutgoingLane(Lane[OutgoingBatch]):
+class OutgoingLane(Lane[Outgoing]):
     """A lane whose last batch may still be open for more records."""
 
     __slots__ = ("open",)

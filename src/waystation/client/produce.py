@@ -9,7 +9,7 @@ from uuid import UUID
 
 from waystation.client.connection import Connection
 from waystation.client.metadata import ClusterView
-from waystation.client.outgoing import OutgoingBatch
+from waystation.client.outgoing import Outgoing
 from waystation.client.standing import Standing
 from waystation.messages.produce import (
     PartitionProduceData,
@@ -29,7 +29,7 @@ _LAST_EXPLICIT = 11
 
 
 def produce_request(
-    batches: Sequence[OutgoingBatch],
+    batches: Sequence[Outgoing],
     view: ClusterView,
     acks: int,
     timeout_ms: int,
@@ -58,8 +58,8 @@ def produce_request(
 
 
 def answers_in(
-    response: ProduceResponse, request: ProduceRequest, batches: Sequence[OutgoingBatch]
-) -> Iterator[tuple[OutgoingBatch, PartitionProduceResponse | None]]:
+    response: ProduceResponse, request: ProduceRequest, batches: Sequence[Outgoing]
+) -> Iterator[tuple[Outgoing, PartitionProduceResponse | None]]:
     """Each batch with what the broker says of it, in the order they were sent."""
     names = {topic.topic_id: topic.name for topic in request.topic_data}
     told: dict[tuple[str, int], PartitionProduceResponse] = {}

@@ -25,6 +25,7 @@ from waystation.client.transactor import PreparedTransaction, Transactor, end_pr
 from waystation.client.transport import Connect, connect_tcp
 from waystation.model.errors import InvalidRequestError, WaystationError
 from waystation.model.offsets import Millis
+from waystation.records.packed import PackedBatch
 from waystation.runtime.clock import Clock, SystemClock
 
 __all__ = ["Producer"]
@@ -108,6 +109,10 @@ class Producer:
                 await self.flush()
         finally:
             await self._end()
+
+    async def abandon(self) -> None:
+        """End at once: what was submitted and has no answer yet may be delivered or not."""
+        await self._end()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -193,6 +198,32 @@ class Producer:
         when = self._clock.now() if timestamp is None else Millis(timestamp)
         delivered: Delivered = loop.create_future()
         accumulator.add(route, partition, key, value, listed, when, charged_bytes, delivered)
+        return delivered
+
+    def submit_batch(self, topic: str, partition: int, packed: PackedBatch) -> Delivered:
+        """Hand a whole batch over without waiting; the future holds where its first record went.
+
+        For those who make batches themselves, of columns (``records/packing.py``): it is
+        numbered, compressed, acknowledged and repeated as other batches are, but not cut if it is
+        too large for its topic, of which ``partitions_of`` must have been asked.  Raises
+        ``BufferFullError`` as ``submit`` does.
+        """
+        sender, accumulator, loop = self._sender, self._accumulator, self._loop
+        if sender is None or loop is None:
+            raise _not_open()
+        if self._standing is not None:
+            self._standing.check_open()
+        route = accumulator.routes.get(topic)
+        if route is None or not route.targets:
+            known = self._router.view.topics.get(topic)
+            if known is None or not known.partitions:
+                raise InvalidRequestError(
+                    f"the partitions of topic {topic} are not known yet: await partitions_of()"
+                )
+            route = accumulator.route(topic)
+            accumulator.learn(known)
+        delivered: Delivered = loop.create_future()
+        accumulator.add_whole(route, partition, packed, delivered)
         return delivered
 
     async def drain(self) -> None:

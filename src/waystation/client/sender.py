@@ -23,7 +23,7 @@ from waystation.client.errors import (
     error_of,
     is_retriable,
 )
-from waystation.client.outgoing import OutgoingBatch, OutgoingLane
+from waystation.client.outgoing import Outgoing, OutgoingBatch, OutgoingLane
 from waystation.client.produce import answers_in, produce_request
 from waystation.client.router import Router
 from waystation.client.settings import ProducerSettings
@@ -104,14 +104,14 @@ class Sender:
             self._scheduled = True
             self._loop.call_soon(self._drain)
 
-    def opened(self, batch: OutgoingBatch) -> None:
+    def opened(self, batch: Outgoing) -> None:
         """Begin the time that ``batch`` may linger."""
         if self._settings.linger_ms:
             self._loop.call_later(self._settings.linger_ms / 1_000, self.hurry, batch)
         else:
             self.hurry(batch)
 
-    def hurry(self, batch: OutgoingBatch) -> None:
+    def hurry(self, batch: Outgoing) -> None:
         """Let ``batch`` wait for no more records."""
         batch.due = True
         self.mark(batch.lane)
@@ -214,10 +214,10 @@ class Sender:
         connection = self._router.connected(node)
         return None if connection is None or connection.congested else connection
 
-    def _gather(self, lanes: list[OutgoingLane]) -> tuple[list[OutgoingBatch], list[OutgoingLane]]:
+    def _gather(self, lanes: list[OutgoingLane]) -> tuple[list[Outgoing], list[OutgoingLane]]:
         """Batches for one request, at most one per lane, and the lanes that may have more."""
         now = self._clock.monotonic()
-        batches: list[OutgoingBatch] = []
+        batches: list[Outgoing] = []
         served, later, size = [], [], 0
         for lane in lanes:
             self._accumulator.close_if_due(lane)
@@ -226,7 +226,7 @@ class Sender:
                 continue
             if not self._is_identified(lane, batch):
                 continue
-            size += batch.builder.size_bytes
+            size += batch.size_bytes
             if batches and size > self._settings.max_request_bytes:
                 later.append(lane)
                 continue
@@ -242,7 +242,7 @@ class Sender:
         self._unadmitted[lane] = None
         return False
 
-    def _is_identified(self, lane: OutgoingLane, batch: OutgoingBatch) -> bool:
+    def _is_identified(self, lane: OutgoingLane, batch: Outgoing) -> bool:
         if not self._settings.idempotent or batch.waiting or not lane.needs_identity():
             return True
         if self._identity is not None and lane.accepts(self._identity):
@@ -253,7 +253,7 @@ class Sender:
         self._unidentified[lane] = None
         return False
 
-    def _send(self, connection: Connection, node: NodeId, batches: list[OutgoingBatch]) -> None:
+    def _send(self, connection: Connection, node: NodeId, batches: list[Outgoing]) -> None:
         for batch in batches:
             batch.attempts += 1
         acks = -1 if self._settings.acks == "all" else int(self._settings.acks)
@@ -277,7 +277,7 @@ class Sender:
         self,
         node: NodeId,
         request: ProduceRequest,
-        batches: list[OutgoingBatch],
+        batches: list[Outgoing],
         answer: asyncio.Future[ProduceResponse],
     ) -> None:
         self._requests[node] -= 1
@@ -293,7 +293,7 @@ class Sender:
         for lane in self._behind.pop(node, ()):
             self.mark(lane)
 
-    def _settle(self, batch: OutgoingBatch, told: PartitionProduceResponse | None) -> None:
+    def _settle(self, batch: Outgoing, told: PartitionProduceResponse | None) -> None:
         """Act on the broker's word about one batch."""
         subject = f"partition {batch.lane.partition}"
         if told is None:
@@ -310,7 +310,8 @@ class Sender:
             error = error_of(told.error_code, subject, _told_why(told))
             # A transaction does not start over half-way: its batches keep their numbers or fail.
             may_halve = batch.count > 1 and self._transactor is None
-            if isinstance(error, MessageTooLargeError) and may_halve:
+            too_large = isinstance(error, MessageTooLargeError)
+            if too_large and may_halve and isinstance(batch, OutgoingBatch):
                 batch.lane.replace(batch, self._accumulator.halved(batch))
                 self.mark(batch.lane)
             elif is_retriable(error):
@@ -319,12 +320,12 @@ class Sender:
             else:
                 self._give_up(batch, _with_size(error, batch))
 
-    def _acknowledge(self, batch: OutgoingBatch, base_offset: int, append_time: int) -> None:
+    def _acknowledge(self, batch: Outgoing, base_offset: int, append_time: int) -> None:
         batch.lane.acknowledged(batch)
         self._accumulator.acknowledged(batch, base_offset, append_time)
         self.mark(batch.lane)
 
-    def _try_again(self, batch: OutgoingBatch, error: WaystationError) -> None:
+    def _try_again(self, batch: Outgoing, error: WaystationError) -> None:
         """Send the batch again after the back-off, unless its time is over by then."""
         wait_s = self._router.backoff.delay_s(batch.attempts)
         if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -336,7 +337,7 @@ class Sender:
         batch.lane.failed(batch, retry_at)
         self._mark_at(retry_at, batch.lane)
 
-    def _out_of_order(self, batch: OutgoingBatch) -> None:
+    def _out_of_order(self, batch: Outgoing) -> None:
         retry_at = self._clock.monotonic() + self._router.backoff.delay_s(batch.attempts)
         if batch.lane.out_of_order(batch, retry_at) is Verdict.LOST:
             error = BrokerError(
@@ -352,7 +353,7 @@ class Sender:
         """Whether batches may still be sent again: not those of a transaction that failed."""
         return self._transactor is None or self._transactor.standing.writes
 
-    def _drop(self, batch: OutgoingBatch, error: WaystationError) -> None:
+    def _drop(self, batch: Outgoing, error: WaystationError) -> None:
         """Give ``batch`` up unless it is under way: then its answer decides."""
         lane = batch.lane
         if lane.open is batch:
@@ -360,7 +361,7 @@ class Sender:
         if batch.waiting or batch not in lane.under_way:
             self._give_up(batch, error)
 
-    def _give_up(self, batch: OutgoingBatch, error: WaystationError) -> None:
+    def _give_up(self, batch: Outgoing, error: WaystationError) -> None:
         if self._transactor is not None:
             error = self._transactor.explained(error)
         batch.lane.gave_up(batch)
@@ -455,7 +456,7 @@ class Sender:
                 if batch.deadline <= now and batch in self._accumulator.batches:
                     self._expire(batch)
 
-    def _expire(self, batch: OutgoingBatch) -> None:
+    def _expire(self, batch: Outgoing) -> None:
         self._drop(
             batch,
             RequestTimedOutError(
@@ -473,7 +474,7 @@ def _told_why(told: PartitionProduceResponse) -> str | None:
     return told.error_message
 
 
-def _with_size(error: WaystationError, batch: OutgoingBatch) -> WaystationError:
+def _with_size(error: WaystationError, batch: Outgoing) -> WaystationError:
     if isinstance(error, MessageTooLargeError):
-        return MessageRefusedError(str(error), batch.builder.size_bytes)
+        return MessageRefusedError(str(error), batch.size_bytes)
     return error
