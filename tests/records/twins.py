@@ -1,11 +1,11 @@
-"""The codec, the map of keys and the columns: compiled where they were, and as plain Python."""
+"""Codec, map of keys, columns and packing: compiled where they were, and as plain Python."""
 
 from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from waystation.records import codec, columns, keys
+from waystation.records import codec, columns, keys, packing
 
 FOLDER = Path(codec.__file__).parent
 
@@ -27,4 +27,5 @@ PURE = _pure("codec")
 TWINS = [codec, PURE] if is_compiled(codec) else [PURE]
 KEYS_TWINS = [keys, _pure("keys")] if is_compiled(keys) else [_pure("keys")]
 COLUMNS_TWINS = [columns, _pure("columns")] if is_compiled(columns) else [_pure("columns")]
+PACKING_TWINS = [packing, _pure("packing")] if is_compiled(packing) else [_pure("packing")]
 NAMES = ["compiled", "pure"] if is_compiled(codec) else ["pure"]
