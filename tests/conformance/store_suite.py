@@ -36,7 +36,7 @@ class Backend(Protocol):
         ...
 
 
-TTL_MS = 2_000
+TTL_MS = 1_000
 
 
 async def put(store: CoordinationStore, **values: bytes) -> int:

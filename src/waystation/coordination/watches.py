@@ -10,6 +10,7 @@ Everything here runs in the loop's thread; publishing never waits for a watcher.
 
 import asyncio
 from collections import deque
+from typing import Protocol
 
 from waystation.coordination.store import Change, Versioned, under
 from waystation.model.errors import CompactedError
@@ -18,12 +19,20 @@ HISTORY_MAX = 1_000
 PENDING_KEYS_MAX = 100_000
 
 
+class Registry(Protocol):
+    """Whoever tells a watch of changes."""
+
+    def forget(self, watch: "LocalWatch") -> None:
+        """Tell ``watch`` nothing more."""
+        ...
+
+
 class LocalWatch:
     """One watcher's view: what it has not been told yet, at most one state per key."""
 
     __slots__ = ("_closed", "_lost", "_pending", "_ready", "_registry", "_revision", "prefix")
 
-    def __init__(self, registry: "Watches", prefix: str, from_revision: int) -> None:
+    def __init__(self, registry: Registry, prefix: str, from_revision: int) -> None:
         self.prefix = prefix
         self._registry = registry
         self._revision = from_revision

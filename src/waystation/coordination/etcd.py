@@ -1,0 +1,193 @@
+"""The coordination store of a cluster, in etcd.
+
+A key's version is the revision that wrote it last, and revisions are etcd's own: they grow also
+when somebody else uses the same etcd.  Reads are linearizable.  Leases last whole seconds, and
+not less than etcd's own minimum of one and a half elections: never shorter than was asked.
+
+How a server is chosen and what a lost answer means is in ``etcd_gateway.py``; how watches
+survive servers, in ``etcd_watch.py``.
+"""
+
+import ssl
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from waystation.coordination.etcd_gateway import Credentials, Gateway, NotFoundError
+from waystation.coordination.etcd_messages import (
+    Answer,
+    KeepAliveAnswer,
+    LeaseAnswer,
+    RangeAnswer,
+    TxnAnswer,
+)
+from waystation.coordination.etcd_watch import EtcdWatches, key_range
+from waystation.coordination.store import (
+    LeaseId,
+    Snapshot,
+    TxnResult,
+    Versioned,
+    check_key,
+    check_txn,
+)
+from waystation.coordination.watches import LocalWatch
+from waystation.model.errors import LeaseExpiredError, StoreUnavailableError
+
+A = TypeVar("A", bound=Answer)
+
+_NO_LEASES: dict[str, LeaseId] = {}
+
+
+class EtcdStore:
+    """Open it, or use it as an async context manager, before anything else."""
+
+    def __init__(
+        self,
+        endpoints: tuple[str, ...],
+        folder: str = "waystation",
+        *,
+        tls: ssl.SSLContext | None = None,
+        credentials: Credentials | None = None,
+        timeout_s: float = 5.0,
+    ) -> None:
+        """``endpoints`` are HOST:PORT of all servers; ``folder`` is what is ours in there."""
+        self._root = f"{folder}/"
+        self._gateway = Gateway(
+            endpoints,
+            self._root.encode(),
+            tls=tls,
+            credentials=credentials,
+            timeout_s=timeout_s,
+        )
+        self._watches = EtcdWatches(self._gateway, self._root)
+        self._name = f"etcd at {','.join(endpoints)}"
+        self._closed = False
+
+    async def open(self) -> None:
+        """Ask the cluster once, so that a wrong address or password is told at the start."""
+        await self._gateway.open()
+        try:
+            await self._ask("kv/range", {"key": self._key("")}, RangeAnswer)
+        except BaseException:
+            await self._gateway.close()
+            raise
+
+    async def close(self) -> None:
+        """End all watches and let go of the servers; leases end in their time."""
+        self._closed = True
+        await self._watches.close()
+        await self._gateway.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def get(self, prefix: str) -> Snapshot:
+        """Everything under ``prefix``, as most of the servers know it now."""
+        if prefix:
+            check_key(prefix.removesuffix("/"))
+        answer = await self._ask("kv/range", key_range(self._root, prefix), RangeAnswer)
+        start = len(self._root)
+        items = {kv.key.decode()[start:]: Versioned(kv.value, kv.mod_revision) for kv in answer.kvs}
+        return Snapshot(items, answer.header.revision)
+
+    async def txn(
+        self,
+        compares: Mapping[str, int],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str] = (),
+        *,
+        leases: Mapping[str, LeaseId] = _NO_LEASES,
+    ) -> TxnResult:
+        """As the port says; never asked twice, but of a server that certainly did nothing."""
+        check_txn(compares, puts, deletes, leases)
+        body = {
+            "compare": [self._compare(key, version) for key, version in compares.items()],
+            "success": [
+                *(self._put(key, value, leases.get(key)) for key, value in puts.items()),
+                *({"request_delete_range": {"key": self._key(key)}} for key in deletes),
+            ],
+        }
+        repeat = not puts and not deletes
+        try:
+            answer = await self._ask("kv/txn", body, TxnAnswer, repeat=repeat)
+        except NotFoundError as problem:
+            raise LeaseExpiredError(
+                f"one of leases {sorted(leases.values())} has ended"
+            ) from problem
+        revision = answer.header.revision
+        versions = dict.fromkeys(puts, revision) if answer.succeeded else {}
+        return TxnResult(answer.succeeded, revision, versions)
+
+    async def lease(self, ttl_ms: int) -> "EtcdLease":
+        """A lease that ends in its time if this process does; a lost answer leaves one unused."""
+        body = {"TTL": -(-ttl_ms // 1_000)}
+        answer = await self._ask("lease/grant", body, LeaseAnswer)
+        return EtcdLease(self, LeaseId(answer.ID))
+
+    def watch(self, prefix: str, from_revision: int) -> LocalWatch:
+        """As the port says; goes on at another server when one is lost."""
+        return self._watches.watch(prefix, from_revision)
+
+    async def keep_alive(self, lease: LeaseId) -> None:
+        """Behind ``lease.keep_alive``."""
+        answer = await self._ask("lease/keepalive", {"ID": lease}, KeepAliveAnswer)
+        if answer.result is None:
+            raise StoreUnavailableError(f"{self._name} did not renew lease {lease}: {answer.error}")
+        if not answer.result.TTL:
+            raise LeaseExpiredError(f"lease {lease} has ended")
+
+    async def revoke(self, lease: LeaseId) -> None:
+        """Behind ``lease.revoke``."""
+        try:
+            await self._ask("lease/revoke", {"ID": lease}, Answer)
+        except NotFoundError:
+            return
+
+    async def _ask(
+        self, path: str, body: Mapping[str, Any], kind: type[A], *, repeat: bool = True
+    ) -> A:
+        if self._closed:
+            raise StoreUnavailableError(f"{self._name} is closed")
+        return await self._gateway.ask(path, body, kind, repeat=repeat)
+
+    def _key(self, key: str) -> bytes:
+        return f"{self._root}{key}".encode()
+
+    def _compare(self, key: str, version: int) -> dict[str, Any]:
+        """An absent key compares as revision 0, which no key has."""
+        return {
+            "key": self._key(key),
+            "target": "MOD",
+            "result": "EQUAL",
+            "mod_revision": version,
+        }
+
+    def _put(self, key: str, value: bytes, lease: LeaseId | None) -> dict[str, Any]:
+        return {"request_put": {"key": self._key(key), "value": value, "lease": lease or 0}}
+
+
+class EtcdLease:
+    """A lease in etcd."""
+
+    __slots__ = ("_store", "id")
+
+    def __init__(self, store: EtcdStore, lease: LeaseId) -> None:
+        self._store = store
+        self.id = lease
+
+    async def keep_alive(self) -> None:
+        """Let the lease's time start anew; ``LeaseExpiredError`` if it ended before."""
+        await self._store.keep_alive(self.id)
+
+    async def revoke(self) -> None:
+        """End the lease and delete its keys now."""
+        await self._store.revoke(self.id)

@@ -1,0 +1,49 @@
+"""The etcd store: the port's promises on a real server, and those of its own."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import count as counting
+
+import pytest
+from tests.conformance.store_suite import StoreSuite
+from tests.support.etcd import EtcdCluster
+
+from waystation.coordination.etcd import EtcdStore
+
+_folders = counting()
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with EtcdCluster(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+class EtcdBackend:
+    """A folder of the test's own in a server that the module's tests share."""
+
+    def __init__(self, etcd: EtcdCluster) -> None:
+        self._etcd = etcd
+        self._folder = f"test-{next(_folders)}"
+
+    async def open(self) -> EtcdStore:
+        store = EtcdStore(self._etcd.endpoints, self._folder)
+        await store.open()
+        return store
+
+    async def pass_time(self, ms: int) -> None:
+        await asyncio.sleep(ms / 1_000)
+
+    def clear(self) -> None:
+        """So that no lease which ends later changes the revision under another test."""
+        self._etcd.delete_folder(self._folder)
+
+
+class TestEtcdStore(StoreSuite):
+    """The conformance suite on etcd."""
+
+    @pytest.fixture
+    def backend(self, etcd: EtcdCluster) -> Iterator[EtcdBackend]:
+        backend = EtcdBackend(etcd)
+        yield backend
+        backend.clear()
