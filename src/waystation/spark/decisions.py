@@ -17,8 +17,11 @@ and the record does not name was written by
 - while the record says ``cleaning``, nobody who counts: a run's own tasks write only after that.
 
 So ``leftovers_of_others`` and ``leftovers_of_batch`` give nothing where the record has gone on in
-the meantime.  Three more rules were found by thought and simulation, and are not obvious:
+the meantime.  More rules were found by thought and simulation, and are not obvious:
 
+- A task that writes aborts nothing, and takes a transactional id under which nothing is open.  What
+  it finds there may be the work of another attempt at the same task that will be decided: Spark
+  numbers attempts anew when it repeats a stage, and does not tell Python which stage it is.
 - A driver whose commit failed does not know whether its decision will still arrive.  Before it
   aborts what its tasks prepared, it gives up the sink (``given_up``) by a change of the record,
   which shuts out every change that is under way; merely reading it would not.
@@ -48,6 +51,7 @@ from waystation.spark.sink_state import (
     WRITING,
     Attempt,
     SinkState,
+    is_of_batch,
 )
 
 __all__ = [
@@ -61,7 +65,6 @@ __all__ = [
     "finished",
     "given_up",
     "is_decided",
-    "is_in_the_way",
     "leftovers_of_batch",
     "leftovers_of_others",
     "may_take_back",
@@ -220,18 +223,18 @@ def leftovers_of_others(
 def leftovers_of_batch(
     state: SinkState | None, attempt: Attempt, seen: Iterable[PreparedTransaction]
 ) -> list[PreparedTransaction]:
-    """Which of those that were ``seen`` the driver may abort that has just decided the batch."""
+    """Which of those that were ``seen`` the driver may abort that has just decided the batch.
+
+    Only ids that this batch writes under: were the next one under way, which cannot be, it would
+    not be harmed.
+    """
     if state is None or state.run != attempt.run or state.batch != attempt.batch:
         return []
-    return [one for one in seen if one not in state.decided]
-
-
-def is_in_the_way(state: SinkState | None, attempt: Attempt, seen: PreparedTransaction) -> bool:
-    """Whether a writing task may abort what it found prepared under its own transactional id.
-
-    It is of a former run or batch: within a batch no two tasks have the same id.
-    """
-    return state is not None and state.run == attempt.run and seen not in state.decided
+    return [
+        one
+        for one in seen
+        if one not in state.decided and is_of_batch(attempt.sink, state.batch, one[0])
+    ]
 
 
 # --- operators ----------------------------------------------------------------------------------

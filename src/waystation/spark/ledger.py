@@ -19,6 +19,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final, Protocol
 
+from waystation.model.error_codes import ErrorCode
 from waystation.model.errors import WaystationError
 from waystation.runtime.clock import Clock
 from waystation.spark.sink_errors import LedgerBusyError, SinkError
@@ -36,6 +37,8 @@ _LONGEST_PAUSE_S: Final = 1.0
 class NotWrittenError(WaystationError):
     """A change was refused, or nobody knows whether it happened; another try may succeed."""
 
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+
 
 class Shelf(Protocol):
     """Where the records lie."""
@@ -46,8 +49,8 @@ class Shelf(Protocol):
     async def take(self, sink: str) -> None:
         """Take the mutex, and shut out whoever has it."""
 
-    async def write(self, sink: str, state: SinkState | None) -> None:
-        """Write the record, or with ``None`` remove it.
+    async def write(self, sink: str, before: SinkState | None, after: SinkState | None) -> None:
+        """Write the record in place of ``before``, or with ``None`` remove it.
 
         ``NotWrittenError`` unless it is known to be written while nobody else has the mutex.
         """
@@ -86,13 +89,15 @@ class Ledger:
             before = self._held.pop(sink)
             with suppress(SinkError):
                 if (after := change(before)) != before:
-                    return await self._write(sink, after)
+                    return await self._write(sink, before, after)
         await self._shelf.take(sink)
         before = await self._shelf.read(sink)
         after = change(before)
-        return before if after == before else await self._write(sink, after)
+        return before if after == before else await self._write(sink, before, after)
 
-    async def _write(self, sink: str, state: SinkState | None) -> SinkState | None:
-        await self._shelf.write(sink, state)
-        self._held[sink] = state
-        return state
+    async def _write(
+        self, sink: str, before: SinkState | None, after: SinkState | None
+    ) -> SinkState | None:
+        await self._shelf.write(sink, before, after)
+        self._held[sink] = after
+        return after

@@ -25,6 +25,7 @@ __all__ = [
     "Task",
     "decode_state",
     "encode_state",
+    "is_of_batch",
     "is_sink_id",
     "mutex_id",
     "task_of",
@@ -60,11 +61,14 @@ class Attempt(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Which part of a batch, and for the how-manieth time; together unique within a batch."""
+    """Which part of a batch, and for the how-manieth time.
+
+    ``spare`` is counted up where something is open under the task's transactional id already.
+    """
 
     partition: int
-    stage_attempt: int = 0
     attempt: int = 0
+    spare: int = 0
 
 
 class SinkState(NamedTuple):
@@ -104,17 +108,28 @@ def transactional_id(sink: str, batch: int, task: Task) -> str:
     What follows the slash is never part of a sink's name: no sink takes another's transactions
     for its own, whatever they are called.
     """
-    numbers = f"{batch % 2}.{task.partition}.{task.stage_attempt}.{task.attempt}"
+    numbers = f"{batch % 2}.{task.partition}.{task.attempt}.{task.spare}"
     return f"{_task_prefix(sink)}{numbers}"
 
 
 def task_of(sink: str, transactional_id: str) -> Task | None:
     """The task that writes under that id; ``None`` if it is not one of this sink."""
+    numbers = _numbers(sink, transactional_id)
+    return None if numbers is None else Task(*numbers[1:])
+
+
+def is_of_batch(sink: str, batch: int, transactional_id: str) -> bool:
+    """Whether tasks of that batch may write under that id."""
+    numbers = _numbers(sink, transactional_id)
+    return numbers is not None and numbers[0] == batch % 2
+
+
+def _numbers(sink: str, transactional_id: str) -> list[int] | None:
     prefix = _task_prefix(sink)
     if not transactional_id.startswith(prefix):
         return None
     found = _OF_TASK.fullmatch(transactional_id.removeprefix(prefix))
-    return None if found is None else Task(*map(int, found.groups()[1:]))
+    return None if found is None else list(map(int, found.groups()))
 
 
 def _task_prefix(sink: str) -> str:

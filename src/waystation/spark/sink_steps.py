@@ -31,7 +31,6 @@ from waystation.spark.sink_errors import (
     DecidedRowsMissingError,
     PreparedRowsGoneError,
     SinkError,
-    SinkTakenOverError,
     WrittenTooLateError,
 )
 from waystation.spark.sink_state import Attempt, SinkState, Task, task_of, transactional_id
@@ -134,22 +133,19 @@ class SinkSteps:
         numbered = attempt._replace(batch=verdict.batch)
         if verdict.next is Next.DROP:
             return Dropped(numbered, task)
-        return Admitted(numbered, task, transactional_id(attempt.sink, verdict.batch, task))
+        return _admitted(numbered, task)
 
-    async def make_way(self, admitted: Admitted) -> None:
-        """End what a former attempt has prepared under the task's transactional id.
+    async def make_way(self, admitted: Admitted) -> Admitted:
+        """Give the task a transactional id under which nothing is open.
 
         To be called before the producer is started, and again if that is told
-        ``ConcurrentTransactionsError``.
+        ``ConcurrentTransactionsError``.  What was found is left to whoever cleans up.
         """
-        found = await self._transactions.open_under(admitted.transactional_id)
-        if found is None or not found.is_prepared:
-            return  # the producer's own start ends what is not prepared
-        attempt = admitted.attempt
-        state = await self._ledger.read(attempt.sink)
-        if not decisions.is_in_the_way(state, attempt, found.transaction):
-            raise SinkTakenOverError(attempt.sink, attempt.run, state.run if state else "")
-        await self._take_back([found.transaction])
+        attempt, task = admitted.attempt, admitted.task
+        while await self._transactions.open_under(admitted.transactional_id) is not None:
+            task = task._replace(spare=task.spare + 1)
+            admitted = _admitted(attempt, task)
+        return admitted
 
     async def written(
         self, admitted: Admitted, prepared: PreparedTransaction, rows: int
@@ -322,6 +318,11 @@ class SinkSteps:
             await self._transactions.end(transaction, commit=False)
 
 
+def _admitted(attempt: Attempt, task: Task) -> Admitted:
+    assert attempt.batch is not None, "a batch that is written has a number"
+    return Admitted(attempt, task, transactional_id(attempt.sink, attempt.batch, task))
+
+
 def _of_one_attempt(messages: Iterable[TaskMessage | None]) -> list[TaskMessage]:
     """The messages of tasks that had rows; Spark has none of those that failed."""
     told = [one for one in messages if one is not None]
@@ -338,7 +339,7 @@ def _fate(sink: str, transaction: PreparedTransaction, state: str) -> Fate:
 
 def named(task: Task) -> str:
     """A task as people read it: which partition, which attempt at it."""
-    return f"{task.partition} (attempt {task.stage_attempt}.{task.attempt})"
+    return f"{task.partition} (attempt {task.attempt})"
 
 
 async def _all(steps: Iterable[Awaitable[T]]) -> list[T]:
