@@ -15,6 +15,11 @@ def init(*arguments: str) -> Result:
     return CliRunner().invoke(command, arguments)
 
 
+def settings(project: Path) -> dict[str, str]:
+    lines = (project / "conf" / "spark-defaults.conf").read_text().splitlines()
+    return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+
+
 def test_a_project_holds_what_was_said(tmp_path: Path) -> None:
     folder = tmp_path / "my orders"
     made = init(
@@ -28,20 +33,19 @@ def test_a_project_holds_what_was_said(tmp_path: Path) -> None:
     spec = yaml.safe_load((folder / "spark-pipeline.yml").read_text())
     assert spec["name"] == "my orders"
     assert spec["storage"] == f"file://{folder}/storage"
-    told = spec["configuration"]
-    assert told["waystation.bootstrap"] == "one:9092,two:9092"
-    assert (told["waystation.topic"], told["waystation.to"]) == ("a", "b")
-    assert re.fullmatch("my-orders-[0-9a-f]{8}", told["waystation.sink"])
+    told = settings(folder)
+    assert told["spark.waystation.bootstrap"] == "one:9092,two:9092"
+    assert (told["spark.waystation.topic"], told["spark.waystation.to"]) == ("a", "b")
+    assert re.fullmatch("my-orders-[0-9a-f]{8}", told["spark.waystation.sink"])
     assert f"databaseName={folder}/catalog;" in told["spark.hadoop.javax.jdo.option.ConnectionURL"]
-    assert "$" not in (folder / "README.md").read_text()
+    assert not [path for path in folder.rglob("*.*") if "$" in path.read_text()]
 
 
 def test_two_projects_of_one_name_have_sinks_of_their_own(tmp_path: Path) -> None:
     sinks = []
     for place in ("here", "there"):
         init(str(tmp_path / place / "orders"))
-        spec = yaml.safe_load((tmp_path / place / "orders" / "spark-pipeline.yml").read_text())
-        sinks.append(spec["configuration"]["waystation.sink"])
+        sinks.append(settings(tmp_path / place / "orders")["spark.waystation.sink"])
 
     assert sinks[0] != sinks[1]
 

@@ -1,8 +1,8 @@
 """A project of Spark's Declarative Pipelines, made ready to run: a topic, tables, a topic.
 
 The project is the folder ``project/`` beside this file, copied as it stands but for what only its
-user knows: the brokers, the topics, where it lies.  All of that is in its ``spark-pipeline.yml``;
-the transformations are the same for everybody until they are edited.
+user knows: the brokers, the topics, where it lies.  All of that is in its settings; the
+transformations are the same for everybody until they are edited.
 
 Two things are decided here, once, because they must stay the same from run to run: the catalog
 and the storage lie in the project's own folder, and the sink has an id that no other project has.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Project", "command", "make_project"]
 
-_FILLED_IN = (".md", ".yml")
+_FILLED_IN = (".conf", ".md", ".yml")
 _RENAMED = {"gitignore": ".gitignore"}
 """Under the name that it gets, git would go by it here too."""
 
@@ -110,7 +110,7 @@ _EXAMPLE = """
 \b
 Example:
   waystation pipeline init ./orders-pipeline --topic orders
-  cd orders-pipeline && spark-pipelines run
+  cd orders-pipeline && SPARK_CONF_DIR=conf spark-pipelines run
 """
 
 
@@ -149,7 +149,8 @@ def command(folder: Path, bootstrap: str, topic: str, to: str | None, json_outpu
         click.echo(path.relative_to(project.folder))
     click.echo(
         f"\nNext: create the topics {project.topic} and {project.to}, then\n"
-        f"  cd {folder} && spark-pipelines run\n{folder / 'README.md'} has more."
+        f"  cd {folder} && SPARK_CONF_DIR=conf spark-pipelines run\n"
+        f"{folder / 'README.md'} has more."
     )
 
 

@@ -11,8 +11,8 @@ def bronze() -> DataFrame:
     """A run reads what has come since the one before it."""
     return (
         spark.readStream.format("waystation")
-        .option("bootstrap.servers", spark.conf.get("waystation.bootstrap"))
-        .option("subscribe", spark.conf.get("waystation.topic"))
+        .option("bootstrap.servers", spark.conf.get("spark.waystation.bootstrap"))
+        .option("subscribe", spark.conf.get("spark.waystation.topic"))
         .option("startingOffsets", "earliest")
         .load()
     )

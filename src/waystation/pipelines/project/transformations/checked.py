@@ -9,9 +9,9 @@ dp.create_sink(
     "checked",
     "waystation",
     {
-        "bootstrap.servers": str(spark.conf.get("waystation.bootstrap")),
-        "topic": str(spark.conf.get("waystation.to")),
-        "sinkId": str(spark.conf.get("waystation.sink")),
+        "bootstrap.servers": str(spark.conf.get("spark.waystation.bootstrap")),
+        "topic": str(spark.conf.get("spark.waystation.to")),
+        "sinkId": str(spark.conf.get("spark.waystation.sink")),
     },
 )
 
