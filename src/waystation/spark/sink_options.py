@@ -5,7 +5,6 @@ options of the producer behind the sink have ``kafka.`` in front, and one that n
 is an error.  So is what would weaken the promise that was asked for.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -22,6 +21,7 @@ from waystation.spark.options import (
     milliseconds,
     parsed,
 )
+from waystation.spark.sink_state import is_sink_id
 
 __all__ = [
     "AT_LEAST_ONCE",
@@ -35,14 +35,13 @@ EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 
 _NO_BATCH: Final = -1
-_LONGEST_SINK_ID: Final = 150
 
 
 def _of_a_sink(sink_id: str) -> None:
-    if sink_id and not re.fullmatch(r"[A-Za-z0-9._-]+", sink_id):
-        raise ValueError(f"is {sink_id!r}, may hold letters, digits, '.', '_' and '-' only")
-    if len(sink_id) > _LONGEST_SINK_ID:
-        raise ValueError(f"has {len(sink_id)} characters, may have {_LONGEST_SINK_ID}")
+    if sink_id and not is_sink_id(sink_id):
+        raise ValueError(
+            f"is {sink_id!r}, may have letters, digits, '.', '_' and '-', and 200 of them"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +116,11 @@ class WriteOptions:
     def connection(self) -> ConnectionOptions:
         """For whoever only asks."""
         return connection_options({k: v for k, v in self.client.items() if k in _CONNECTION})
+
+    @property
+    def patience_ms(self) -> int:
+        """How long a broker may be away."""
+        return self.connection["metadata_timeout_ms"]
 
     @property
     def producer(self) -> ProducerOptions:
