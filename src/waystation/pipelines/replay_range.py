@@ -7,7 +7,7 @@ time without a zone is UTC's, and a day begins at midnight.
 A time is that of the message itself, so that it means the same in a log and in a lake.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -15,10 +15,10 @@ from waystation.model.ids import TopicPartition
 from waystation.pipelines.failures import JobError
 from waystation.pipelines.replay_plan import Extent
 from waystation.spark.errors import BadOptionError
-from waystation.spark.offsets import Offsets, parse_offsets
+from waystation.spark.offsets import parse_offsets
 from waystation.spark.planning import Position
 
-__all__ = ["Bounds", "clipped", "parse_bounds"]
+__all__ = ["Bounds", "clipped", "offsets_of_each", "parse_bounds"]
 
 
 class Bounds(NamedTuple):
@@ -48,19 +48,22 @@ def parse_bounds(since: str | None, until: str | None) -> Bounds:
 
 def clipped(held: Extent, bounds: Bounds) -> Extent:
     """What there is between the offsets that were asked for; times are not looked at here."""
-    starts = _wanted(bounds.since, held.first)
-    ends = _wanted(bounds.until, held.first)
+    starts = offsets_of_each(bounds.since, held.first)
+    ends = offsets_of_each(bounds.until, held.first)
     first = {where: max(at, starts.get(where, at)) for where, at in held.first.items()}
     last = {where: min(at, ends.get(where, at)) for where, at in held.last.items()}
     there = [where for where in sorted(first) if first[where] < last[where]]
     return Extent({where: first[where] for where in there}, {where: last[where] for where in there})
 
 
-def _wanted(position: Position | None, held: Offsets) -> Mapping[TopicPartition, int]:
+def offsets_of_each(
+    position: Position | None, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The offset that is wanted of each partition; nothing where no offsets are."""
     if position is None or position.by_time:
         return {}
     try:
-        return position.wanted(held)
+        return position.wanted(partitions)
     except BadOptionError as error:
         raise JobError(str(error)) from None
 
