@@ -36,7 +36,7 @@ BATCH_BYTES: Final = 1 << 20
 """The larger, the less each record costs the broker; what a topic takes by default is no more."""
 
 OPEN_BYTES: Final = 32 << 20
-_FIRST_ROOM_BYTES: Final = 16 << 10
+_LEAST_ROOM_BYTES: Final = 1 << 10
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
 
@@ -177,27 +177,31 @@ class Encoder:
     def _fill(self, lane: "_Lane", rows: Rows, first: int, stop: int) -> int:
         batch = lane.batch
         if batch is None:
-            batch = lane.batch = PackedBatch(lane.room_bytes)
-            self._open_bytes += batch.size_bytes
-        before_bytes = batch.size_bytes
+            batch = lane.batch = PackedBatch(self._room_bytes(lane))
+            self._open_bytes += len(batch.out)
+        before_bytes = len(batch.out)
         first = batch.fill(rows, self._order, first, stop, lane.route.limit_bytes)
-        self._open_bytes += batch.size_bytes - before_bytes
+        self._open_bytes += len(batch.out) - before_bytes
         if batch.size_bytes > lane.route.limit_bytes:
             self._check_size(lane.route.facts, batch.size_bytes)
         return first
 
+    def _room_bytes(self, lane: "_Lane") -> int:
+        """As much as the last batch took, which the next will too, unless there are many lanes."""
+        fair_bytes = self._most_open_bytes // (4 * len(self._lanes))
+        return max(_LEAST_ROOM_BYTES, min(lane.last_bytes, fair_bytes))
+
     def _taken(self, lane: "_Lane") -> Packed:
         batch, lane.batch = lane.batch, None
         assert batch is not None, "a batch that was never begun"
-        self._open_bytes -= batch.size_bytes
-        # The next one will be as large, most likely.
-        lane.room_bytes = max(batch.size_bytes, _FIRST_ROOM_BYTES)
+        self._open_bytes -= len(batch.out)
+        lane.last_bytes = batch.size_bytes
         return Packed(lane.route.facts.name, lane.target(), batch)
 
     def _largest(self) -> Iterator[Packed]:
         """The largest batches there are, until half of the room is free again."""
         opened = [lane for lane in self._lanes if lane.batch is not None]
-        opened.sort(key=_Lane.size_bytes, reverse=True)
+        opened.sort(key=_Lane.held_bytes, reverse=True)
         for lane in opened:
             if self._open_bytes <= self._most_open_bytes // 2:
                 break
@@ -248,11 +252,11 @@ class _Route:
 class _Lane:
     """A partition's batch on its way; the lane behind the last partition is nobody's."""
 
-    __slots__ = ("_partition", "batch", "room_bytes", "route")
+    __slots__ = ("_partition", "batch", "last_bytes", "route")
 
     def __init__(self, route: _Route, partition: int) -> None:
         self.route, self._partition = route, partition
-        self.room_bytes = _FIRST_ROOM_BYTES
+        self.last_bytes = 0
         self.batch: PackedBatch | None = None
 
     def target(self) -> int:
@@ -264,9 +268,9 @@ class _Lane:
         among = facts.led or range(facts.partitions)
         return among[self.route.turn % len(among)]
 
-    def size_bytes(self) -> int:
-        """How large the batch is by now."""
-        return 0 if self.batch is None else self.batch.size_bytes
+    def held_bytes(self) -> int:
+        """What the batch takes of the memory."""
+        return 0 if self.batch is None else len(self.batch.out)
 
 
 # --- Arrow's buffers ------------------------------------------------------------------------
