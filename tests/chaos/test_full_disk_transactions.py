@@ -11,9 +11,8 @@ import pytest
 from tests.chaos.test_full_disk import FAULTY, MB, OPTIONS
 from tests.support.soak import SOAKING
 from waystation import Admin, Consumer, Producer
-from waystation.client.errors import TransactionAbortableError
 from waystation.client.options import ConsumerOptions, ProducerOptions
-from waystation.model.errors import WaystationError
+from waystation.model.errors import TransactionAbortableError, WaystationError
 from waystation.testing.process import BrokerProcess
 
 pytestmark = pytest.mark.alone
