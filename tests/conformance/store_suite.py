@@ -324,7 +324,7 @@ class StoreSuite:
             assert follower.revisions == sorted(set(follower.revisions))
 
     async def test_a_closed_watch_ends(self, store: CoordinationStore) -> None:
-        watch = store.watch("", 0)
+        watch = store.watch("", (await store.get("")).revision)
         waiting = asyncio.ensure_future(anext(watch, None))
         await asyncio.sleep(0)
         watch.close()

@@ -232,8 +232,9 @@ class Gateway:
 
     def _unavailable(self, problems: Mapping[str, str], outcome: str) -> StoreUnavailableError:
         each = "; ".join(f"{base}: {problem}" for base, problem in problems.items())
+        within = f"within {self._timeout_s:g} s{outcome and f', {outcome}'}"
         return StoreUnavailableError(
-            f"no answer from etcd within {self._timeout_s:g} s{outcome and f', {outcome}'}: {each}. "
+            f"no answer from etcd {within}: {each}. "
             "See that most of its servers run and can be reached"
         )
 

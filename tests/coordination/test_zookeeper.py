@@ -1,0 +1,44 @@
+"""The ZooKeeper store: the port's promises on a real server, and those of its own."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import count as counting
+
+import pytest
+from tests.conformance.store_suite import StoreSuite
+from tests.support.zookeeper import ZookeeperEnsemble
+
+from waystation.coordination.zookeeper import ZookeeperStore
+from waystation.coordination.zookeeper_session import Access
+
+_folders = counting()
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperEnsemble]:
+    with ZookeeperEnsemble(tmp_path_factory.mktemp("zookeeper")) as ensemble:
+        yield ensemble
+
+
+class ZookeeperBackend:
+    """A folder of the test's own in a server that the module's tests share."""
+
+    def __init__(self, zookeeper: ZookeeperEnsemble) -> None:
+        self._access = Access(zookeeper.endpoints)
+        self._folder = f"test-{next(_folders)}"
+
+    async def open(self) -> ZookeeperStore:
+        store = ZookeeperStore(self._access, self._folder)
+        await store.open()
+        return store
+
+    async def pass_time(self, ms: int) -> None:
+        await asyncio.sleep(ms / 1_000)
+
+
+class TestZookeeperStore(StoreSuite):
+    """The conformance suite on ZooKeeper."""
+
+    @pytest.fixture
+    def backend(self, zookeeper: ZookeeperEnsemble) -> ZookeeperBackend:
+        return ZookeeperBackend(zookeeper)
