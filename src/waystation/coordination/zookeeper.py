@@ -252,7 +252,7 @@ class ZookeeperStore:
 
     async def _drop_old_changes(self) -> None:
         """Keep the list of changes short; whoever missed those that go will read everything."""
-        changes = self._reader.changes
+        changes = self._reader.copy.changes
         if len(changes) <= _CHANGES_MAX:
             return
         by_age = sorted(changes, key=changes.__getitem__)

@@ -37,11 +37,15 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Copy:
-    """The store as it was at one revision."""
+    """The store as it was at one revision.
+
+    ``changes`` are those that led to it and are still listed, each with its zxid or a later one.
+    """
 
     items: dict[str, Held] = field(default_factory=dict)
     revision: int = 0
     graves: int = 0
+    changes: dict[str, int] = field(default_factory=dict)
 
     def holds(self, compares: Mapping[str, int]) -> bool:
         """Whether every key has the version it is compared with."""

@@ -2,8 +2,8 @@
 
 ZooKeeper reads one node at a time, so what was read is only believed if ``head`` shows
 afterwards that nothing happened meanwhile; otherwise what changed meanwhile is read too, until it
-does.  A session's reads are answered in the order they were asked for, and never from an older
-state than before, so that this suffices.
+does.  A connection's reads are answered in the order they were asked for, and never from an older
+state than before, so that this suffices; what was read over two connections is not believed.
 
 Changes are listed for a while only.  A copy that missed more is read anew as a whole.
 """
@@ -16,7 +16,7 @@ from kazoo.exceptions import NoNodeError
 from waystation.coordination.store import Change
 from waystation.coordination.zookeeper_layout import Layout, decode_item, decode_keys, key_of
 from waystation.coordination.zookeeper_plan import Copy, Held
-from waystation.coordination.zookeeper_session import Session
+from waystation.coordination.zookeeper_session import LostError, Session
 
 OnNews = Callable[[Any], None]
 
@@ -46,8 +46,6 @@ class Reader:
         self._session = session
         self._layout = layout
         self.copy = Copy()
-        # The changes that are in the copy and still listed, each with its zxid or a later one.
-        self.changes: dict[str, int] = {}
         # Our own changes on their way into the copy, by name.
         self.own: dict[str, Own] = {}
 
@@ -69,42 +67,51 @@ class Reader:
 
     async def _advance(self, copy: Copy, on_news: OnNews) -> Change | None:
         """Read until nothing happened meanwhile, and only then touch ``copy``."""
+        connection = self._session.connections
         revision = copy.revision
         read: dict[str, Held | None] = {}
         seen: dict[str, int] = {}
         while True:
             graves = await self._session.call("exists", self._layout.graves)
             head = await self._session.call("exists", self._layout.head, watch=on_news)
+            if self._session.connections != connection:
+                raise LostError("the connection was lost")
             if head.mzxid == revision:
                 break
             if head.mzxid < revision:
                 await self._agree_to_go_back(revision)
                 continue
-            read |= await self._unseen(copy.revision, seen)
-            revision = max(seen.values(), default=revision)
-        self.changes |= seen
+            known = len(seen)
+            read |= await self._unseen(copy, seen)
+            if len(seen) == known:
+                raise _MissedError
+            revision = max(revision, *seen.values())
+        copy.changes |= seen
         copy.revision, copy.graves = revision, graves.version
         return _apply(copy, read)
 
     async def _load(self) -> Copy:
         """Everything, as it was at one revision or later; ``_advance`` makes it exact."""
+        connection = self._session.connections
         changes = await self._session.call("get_children", self._layout.changes)
         graves = await self._session.call("exists", self._layout.graves)
         head = await self._session.call("exists", self._layout.head)
         nodes = await self._session.call("get_children", self._layout.items)
         found = await self._items(map(key_of, nodes))
-        self.changes = dict.fromkeys(changes, head.mzxid)
+        if self._session.connections != connection:
+            raise LostError("the connection was lost")
         items = {key: held for key, held in found.items() if held is not None}
-        return Copy(items, head.mzxid, graves.version)
+        listed = dict.fromkeys(changes, head.mzxid)
+        return Copy(items, head.mzxid, graves.version, listed)
 
-    async def _unseen(self, base: int, seen: dict[str, int]) -> dict[str, Held | None]:
+    async def _unseen(self, copy: Copy, seen: dict[str, int]) -> dict[str, Held | None]:
         """What changes touched that are neither in the copy nor in ``seen``, which gets them."""
         listed = set(await self._session.call("get_children", self._layout.changes))
         dropped, _ = await self._session.call("get", self._layout.changes)
-        if int(dropped or b"0") > base:
+        if int(dropped or b"0") > copy.revision:
             raise _MissedError
-        self.changes = {name: zxid for name, zxid in self.changes.items() if name in listed}
-        new = listed - self.changes.keys() - seen.keys()
+        copy.changes = {name: zxid for name, zxid in copy.changes.items() if name in listed}
+        new = listed - copy.changes.keys() - seen.keys()
         own = sorted((self.own[name].zxid, name) for name in new & self.own.keys())
         touched: dict[str, Held | None] = {}
         for zxid, name in own:

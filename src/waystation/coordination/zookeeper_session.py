@@ -109,6 +109,8 @@ class Session:
         self._timeout_s = timeout_s
         self._client = access.client(session_s)
         self._connected = asyncio.Event()
+        # Grows with every connection: answers to two of them may come from different states.
+        self.connections = 0
         self._on_connected = on_connected
         self._on_expired = on_expired
         self._closed = False
@@ -229,6 +231,7 @@ class Session:
 
     def _note(self, state: str) -> None:
         if state == KazooState.CONNECTED:
+            self.connections += 1
             self._connected.set()
             self._on_connected()
         else:
