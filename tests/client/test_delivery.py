@@ -1,7 +1,7 @@
 """A lane against a broker that counts, over links that lose requests and answers.
 
 Every run is a seed.  The broker is as strict as Kafka's: five remembered batches, epochs that
-fence, and any first number from a producer it does not know.
+fence, any first number from a producer it does not know, and nothing that is too large.
 """
 
 import os
@@ -17,6 +17,8 @@ from waystation.model.ids import ProducerEpoch, ProducerId, TopicPartition
 SEEDS = 2_000 if os.environ.get("WAYSTATION_SOAK") else 200
 ME = Identity(ProducerId(7), ProducerEpoch(0))
 WHERE = TopicPartition("orders", 0)
+MOST_RECORDS = 4
+"""The most in a batch that the broker takes."""
 
 
 @dataclass(eq=False)
@@ -46,6 +48,8 @@ class Broker:
         batch, (_, epoch), sequence = sent
         if epoch < self.epoch:
             return "fenced"
+        if batch.count > MOST_RECORDS:
+            return "too large"
         if batch.poison:
             return "refused"
         if epoch > self.epoch:
@@ -85,7 +89,8 @@ class World:
 
     def produce(self) -> None:
         poison = self.gives_up and self.chance.random() < 0.1
-        batch = Batch((len(self.made),), count=self.chance.randint(1, 3), poison=poison)
+        count = self.chance.choice([1, 1, 2, 3, 3, 5, 17])
+        batch = Batch((len(self.made),), count, poison)
         self.made.append(batch)
         self.lane.queued.append(batch)
 
@@ -120,9 +125,21 @@ class World:
                 assert verdict is Verdict.RETRY, "the broker lost nothing"
             case "not leader":
                 self.lane.failed(batch, retry_at=0.0)
+            case "too large":
+                self.cut(batch)
             case _:
                 self.lane.gave_up(batch)
                 self.given_up.append(batch)
+
+    def cut(self, batch: Batch) -> None:
+        first = batch.count // 2
+        parts = [
+            Batch((*batch.order, half), count, batch.poison)
+            for half, count in enumerate((first, batch.count - first))
+        ]
+        self.lane.cut(batch, parts)
+        self.made.remove(batch)
+        self.made += parts
 
     def lose_connection(self) -> None:
         if self.chance.random() < 0.8:
@@ -169,7 +186,8 @@ def test_batches_arrive_in_order_and_once(seed: int, gives_up: bool) -> None:
     assert set(world.acknowledged) <= set(world.broker.log)
     assert set(world.acknowledged) | set(world.given_up) == set(world.made)
     if not gives_up:
-        assert world.broker.log == world.made
+        assert world.broker.log == sorted(world.made, key=lambda batch: batch.order)
+        assert world.broker.epoch <= 0, "what was cut keeps its numbers"
 
 
 def lane_with(count: int) -> tuple[Lane[Batch], list[Batch]]:
@@ -229,6 +247,26 @@ def test_after_a_loss_numbers_begin_again_under_the_next_epoch() -> None:
 
     assert batches[2].identity == Identity(ProducerId(7), ProducerEpoch(1))
     assert batches[2].sequence == 0
+
+
+def test_the_parts_of_a_batch_have_its_numbers_and_go_before_those_behind_it() -> None:
+    lane: Lane[Batch] = Lane(WHERE, 5)
+    lane.identify(ME)
+    batches = [Batch((0,)), Batch((1,), count=5), Batch((2,))]
+    lane.queued.extend(batches)
+    send(lane)
+    lane.acknowledged(batches[0])
+    send(lane)
+    send(lane)
+    parts = [Batch((1, 0), count=2), Batch((1, 1), count=3)]
+    lane.cut(batches[1], parts)
+    lane.out_of_order(batches[2], retry_at=0.0)
+
+    left = []
+    while (batch := send(lane)) is not None:
+        left.append((batch, batch.identity, batch.sequence))
+        lane.acknowledged(batch)
+    assert left == [(parts[0], ME, 1), (parts[1], ME, 3), (batches[2], ME, 6)]
 
 
 def test_an_identity_without_epochs_left_is_replaced() -> None:

@@ -67,6 +67,24 @@ async def fill(bootstrap: str, topic: str) -> list[tuple[bytes, bytes]]:
     return sent
 
 
+async def test_batches_too_large_for_their_topic_are_cut(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, 1, configs={"max.message.bytes": "2000"})
+    pairs = [(b"", b"%0100d" % number) for number in range(200)]
+    async with Producer(bootstrap, transactional_id=topic) as producer:
+        async with producer.transaction() as transaction:
+            for _, value in pairs[:150]:
+                transaction.submit(topic, value)
+        with pytest.raises(TransactionAbortableError, match=f"{topic}-0.* 3... bytes.* 2000"):
+            async with producer.transaction() as transaction:
+                transaction.submit(topic, b"x" * 3_000)
+        async with producer.transaction() as transaction:
+            for _, value in pairs[150:]:
+                transaction.submit(topic, value)
+
+    assert await visible(bootstrap, topic, len(pairs)) == pairs
+
+
 class Stage:
     """Instances that copy ``topic`` to its other name, and crash at random."""
 

@@ -6,7 +6,8 @@ leave, and tells what became of each.  Promises, as long as the broker keeps its
 1. batches are appended in the order they were queued, whatever is retried;
 2. with an identity, no batch is appended twice: a batch whose fate is unknown is sent again
    under the number it had, until the broker shows that it is not in the log;
-3. a batch that was given up leaves no gap that the broker would refuse the next one for.
+3. a batch that was given up leaves no gap that the broker would refuse the next one for;
+4. a batch that was cut, being too large, is appended in its parts, in its place.
 
 Under a new identity only one batch is under way until it is acknowledged: a broker that knows
 nothing of a producer takes any number as its first, and so would not notice that the batch
@@ -189,8 +190,8 @@ class Lane(Generic[B]):
         """
         if self._broken:
             self.under_way.remove(batch)
-            batch.sequence, batch.identity, batch.retry_at = -1, None, retry_at
-            self._requeue(batch)
+            batch.retry_at = retry_at
+            self._unnumber([batch])
             return Verdict.RETRY
         if not batch.led:
             self.failed(batch, retry_at)
@@ -206,12 +207,28 @@ class Lane(Generic[B]):
         self.under_way.remove(batch)
         self._broken = self._broken or self._identity is not None
 
-    def replace(self, batch: B, by: Sequence[B]) -> None:
-        """``batch`` was refused as it is: ``by`` take its place, under new numbers."""
+    def start_over(self, batch: B) -> None:
+        """The broker has forgotten the producer: ``batch`` gets another number."""
         self.gave_up(batch)
-        for other in by:
-            other.sequence, other.identity = -1, None
-            self._requeue(other)
+        self._unnumber([batch])
+
+    def cut(self, batch: B, parts: Sequence[B]) -> None:
+        """``batch`` was refused for its size: ``parts``, its records, take its place and numbers.
+
+        Those under way behind it cannot have been taken, and follow the parts.  Behind a batch
+        that was given up there are no numbers to keep.
+        """
+        if self._broken:
+            self.under_way.remove(batch)
+            self._unnumber(parts)
+            return
+        at, sequence = self.under_way.index(batch), batch.sequence
+        for part in parts:
+            part.identity, part.sequence = batch.identity, sequence
+            part.waiting, part.retry_at = True, batch.retry_at
+            if sequence >= 0:
+                sequence = (sequence + part.count) % _SEQUENCES
+        self.under_way[at : at + 1] = parts
 
     # --- behind the scenes ------------------------------------------------------------------
 
@@ -225,8 +242,10 @@ class Lane(Generic[B]):
             batch.identity, batch.sequence = self._identity, self._next
             self._next = (self._next + batch.count) % _SEQUENCES
 
-    def _requeue(self, batch: B) -> None:
-        """Back among the queued, where it was before it left."""
+    def _unnumber(self, batches: Sequence[B]) -> None:
+        """Back among the queued, where they were before they left, for other numbers."""
         in_order = list(self.queued)
-        insort(in_order, batch, key=attrgetter("order"))
+        for batch in batches:
+            batch.sequence, batch.identity = -1, None
+            insort(in_order, batch, key=attrgetter("order"))
         self.queued = deque(in_order)

@@ -175,8 +175,9 @@ class OutgoingBatch(Outgoing):
                     record.key, record.value, record.headers, timestamp=record.timestamp
                 )
             part.futures, part.timestamps = self.futures[start:stop], self.timestamps[start:stop]
-            part.charged_bytes = self.charged_bytes * (stop - start) // len(records)
             parts.append(part)
+        parts[0].charged_bytes = self.charged_bytes // 2
+        parts[1].charged_bytes = self.charged_bytes - parts[0].charged_bytes
         parts[-1].done = self.done
         return parts
 

@@ -295,7 +295,7 @@ class Sender:
 
     def _settle(self, batch: Outgoing, told: PartitionProduceResponse | None) -> None:
         """Act on the broker's word about one batch."""
-        subject = f"partition {batch.lane.partition}"
+        subject = _subject(batch)
         if told is None:
             error = error_of(ErrorCode.UNKNOWN_SERVER_ERROR, subject, "missing from the answer")
             self._give_up(batch, error)
@@ -304,15 +304,13 @@ class Sender:
         elif told.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._goes_on:
             self._out_of_order(batch)
         elif told.error_code in _START_OVER and self._transactor is None:
-            batch.lane.replace(batch, [batch])
+            batch.lane.start_over(batch)
             self.mark(batch.lane)
         else:
             error = error_of(told.error_code, subject, _told_why(told))
-            # A transaction does not start over half-way: its batches keep their numbers or fail.
-            may_halve = batch.count > 1 and self._transactor is None
-            too_large = isinstance(error, MessageTooLargeError)
-            if too_large and may_halve and isinstance(batch, OutgoingBatch):
-                batch.lane.replace(batch, self._accumulator.halved(batch))
+            too_large = isinstance(error, MessageTooLargeError) and batch.count > 1
+            if too_large and self._goes_on and isinstance(batch, OutgoingBatch):
+                batch.lane.cut(batch, self._accumulator.halved(batch))
                 self.mark(batch.lane)
             elif is_retriable(error):
                 self._router.want_refresh()
@@ -475,6 +473,14 @@ def _told_why(told: PartitionProduceResponse) -> str | None:
 
 
 def _with_size(error: WaystationError, batch: Outgoing) -> WaystationError:
-    if isinstance(error, MessageTooLargeError):
-        return MessageRefusedError(str(error), batch.size_bytes)
-    return error
+    """``error`` with the size in it, which not every broker says."""
+    if not isinstance(error, MessageTooLargeError):
+        return error
+    size_bytes, sentence = batch.size_bytes, str(error)
+    if not any(letter.isdigit() for letter in sentence.removeprefix(_subject(batch))):
+        sentence = f"{sentence} (it had {size_bytes} bytes, compressed perhaps less)"
+    return MessageRefusedError(sentence, size_bytes)
+
+
+def _subject(batch: Outgoing) -> str:
+    return f"partition {batch.lane.partition}"
