@@ -1,19 +1,23 @@
 """``metrics`` on a real topic: every record once, in its own window, late or not."""
 
 import asyncio
+import json
 import shutil
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 
+from tests.pipelines.topic_contents import contents
 from waystation import Admin, Producer
 from waystation.pipelines.failures import JobError
 from waystation.pipelines.metrics import command, metrics
 from waystation.pipelines.metrics_table import MetricsTable, Row
+from waystation.pipelines.metrics_topic import MetricsTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +68,60 @@ def run(bootstrap: str, topic: str, to: Path, *more: str) -> Any:
             *("--window", str(WINDOW_S), "--late", "600", *more),
         ],
     )
+
+
+def told_of(bootstrap: str, to_topic: str) -> list[tuple[int, int, int]]:
+    """Minute, messages and late ones of each window, in the order in which they were told."""
+    found = [json.loads(one.value or b"") for one in contents(bootstrap, to_topic)]
+    return [
+        (
+            round(datetime.fromisoformat(one["window_start"]).timestamp() * 1_000 - START_MS)
+            // 60_000,
+            one["messages"],
+            one["late"],
+        )
+        for one in found
+    ]
+
+
+def test_amended_windows_are_messages_of_a_topic_once(
+    spark: "SparkSession",
+    bootstrap: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    to, to_topic = tmp_path / "metrics", f"{topic}-windows"
+    asyncio.run(create(bootstrap, topic))
+    words = ("--no-report", "--to-topic", to_topic, "--top-keys", "1")
+    refused = run(bootstrap, topic, to, *words)
+    assert f"waystation topic create {to_topic}" in refused.output
+    asyncio.run(create(bootstrap, to_topic))
+    asyncio.run(produce(bootstrap, topic, [0] * 10 + [20] * 2, b"abc"))
+
+    # It dies when the table has the batch and the topic has not.
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsTopic, "publish", lambda *_: 1 / 0)
+        assert run(bootstrap, topic, to, *words).exit_code == 1
+    assert minutes(to) == {0: 10, 20: 2}
+    assert told_of(bootstrap, to_topic) == []
+    assert run(bootstrap, topic, to, *words).exit_code == 0
+    assert sorted(told_of(bootstrap, to_topic)) == [(0, 10, 0), (20, 2, 0)]
+
+    asyncio.run(produce(bootstrap, topic, [0] * 3, b"xyz"))
+    assert run(bootstrap, topic, to, *words).exit_code == 0
+    # As if the driver had died between the sink's commit and Spark's: the batch is repeated.
+    for name in ("1", ".1.crc"):
+        (tmp_path / "metrics-checkpoint" / "commits" / name).unlink(missing_ok=True)
+    assert run(bootstrap, topic, to, *words).exit_code == 0
+
+    assert sorted(told_of(bootstrap, to_topic)) == [(0, 10, 0), (0, 13, 3), (20, 2, 0)]
+    last = next(
+        one for one in contents(bootstrap, to_topic) if one.value and b'"messages": 13' in one.value
+    )
+    start = datetime.fromtimestamp(START_MS / 1_000, UTC).isoformat(timespec="milliseconds")
+    assert last.key == f"{topic} {start.replace('+00:00', 'Z')}".encode()
+    assert json.loads(last.value or b"")["top_keys"] == [{"key": "abc", "messages": 10}]
 
 
 def test_records_are_counted_once_however_late_and_however_often_batches_are_repeated(

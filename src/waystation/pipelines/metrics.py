@@ -8,6 +8,9 @@ comes: nothing is dropped for being late, nothing is counted twice (``metrics_ta
 whatever order records come in, the figures are the same (``metrics_windows.py``).  Late is what
 comes more than ``late_s`` after the youngest record of its topic; it is counted, and counts.
 
+Windows may go to a topic as well, as messages for programs that wait for them
+(``metrics_topic.py``); each amendment is one message, seen once.
+
     waystation pipeline metrics --topics orders --to lake/metrics --available-now
 """
 
@@ -17,16 +20,19 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from waystation.pipelines.failures import JobError
-from waystation.pipelines.job import FORMAT, Job, follow, job_options, session, subscription
+from waystation.pipelines.job import FORMAT, Job, follow, job_options, pairs, session, subscription
 from waystation.pipelines.metrics_partials import PARTIAL, figures_of, partials
 from waystation.pipelines.metrics_report import render
 from waystation.pipelines.metrics_table import MetricsTable
+from waystation.pipelines.metrics_topic import MetricsTopic, messages_of
 from waystation.pipelines.metrics_windows import Asked, Windows
+from waystation.pipelines.topic_job import named, refuse_loops
+from waystation.pipelines.topic_log import check_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,10 +64,14 @@ def metrics(
     every_s: float = 10.0,
     report: bool = True,
     source_options: Mapping[str, object] | None = None,
+    to_topic: str | None = None,
+    to_bootstrap: str | None = None,
+    sink_options: Mapping[str, object] | None = None,
 ) -> "StreamingQuery":
     """Start measuring ``topics`` into the table ``to``, and return the running query.
 
-    With ``report``, a page with plots stands beside the table and is kept up to date.
+    With ``report``, a page with plots stands beside the table and is kept up to date.  With
+    ``to_topic``, every window that is amended is a message there too.
     """
     to = str(to).rstrip("/")
     window_ms = round(window_s * 1_000)
@@ -71,6 +81,11 @@ def metrics(
             "least 0.001, the others not negative"
         )
     folder = str(checkpoint or f"{to}-checkpoint")
+    into = to_bootstrap or bootstrap
+    if to_topic is not None:
+        if into == bootstrap:
+            refuse_loops(named(topics), pattern, to_topic)
+        check_target(into, to_topic, "--to-topic")
     _check_together(spark, folder, to)
     MetricsTable.made(to, window_ms)
     told = {
@@ -84,7 +99,10 @@ def metrics(
     reader = spark.readStream.format(FORMAT).schema(_COLUMNS)
     frame = reader.options(**{name: str(value) for name, value in told.items()}).load()
     _publish_progress(spark)
-    amendment = _Amendment(to, window_ms, round(late_s * 1_000), top_keys, report)
+    topic = None
+    if to_topic is not None:
+        topic = MetricsTopic(into, to_topic, sink_options or {})
+    amendment = _Amendment(to, window_ms, round(late_s * 1_000), top_keys, report, topic)
     writer = (
         frame.writeStream.foreachBatch(amendment)
         .queryName(f"metrics {to}")
@@ -122,8 +140,16 @@ def default_group(to: str) -> str:
 class _Amendment:
     """What is done with each batch; runs on the driver."""
 
-    def __init__(self, to: str, window_ms: int, late_ms: int, top_keys: int, report: bool) -> None:
-        self._to = to
+    def __init__(
+        self,
+        to: str,
+        window_ms: int,
+        late_ms: int,
+        top_keys: int,
+        report: bool,
+        topic: MetricsTopic | None = None,
+    ) -> None:
+        self._to, self._topic = to, topic
         self._window_ms, self._late_ms = window_ms, late_ms
         self._top_keys = top_keys
         self._capacity = max(_KEYS_AT_LEAST, 10 * top_keys)
@@ -131,15 +157,19 @@ class _Amendment:
         self._rendered_at = float("-inf")
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
-        """Add the batch to the table, unless it is in it."""
+        """Add the batch to the table, unless it is in it, and then to the topic."""
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query, "a batch runs inside its query"
         table = MetricsTable.open(self._to)
         table.claim(query)
-        if not table.has(query, batch):
+        amended = table.has(query, batch)
+        if self._topic is not None or not amended:
             windows = self._windows(frame, table)
-            if windows:
+            if windows and not amended:
                 table.amend(query, batch, windows, self._capacity)
+            if windows and self._topic is not None:
+                messages = messages_of(MetricsTable.open(self._to), windows, self._top_keys)
+                self._topic.publish(frame.sparkSession, query, batch, messages)
         self._render()
 
     def _windows(self, frame: "DataFrame", table: MetricsTable) -> Windows:
@@ -181,6 +211,7 @@ _EXAMPLE = """
 Example:
   waystation pipeline metrics --topics orders --to ./lake/metrics
   waystation pipeline metrics --topics orders --to ./lake/metrics --window 3600 --available-now
+  waystation pipeline metrics --topics orders --to ./lake/metrics --to-topic orders-metrics
 """
 
 
@@ -214,8 +245,17 @@ Example:
     help="How many keys to tell of each topic.",
 )
 @click.option("--no-report", is_flag=True, help="Make no page beside the table.")
+@click.option("--to-topic", metavar="TOPIC", help="A topic for every window that is amended.")
+@click.option("--to-bootstrap", metavar="HOST:PORT", help="Its brokers.  [default: --bootstrap]")
+@click.option(
+    "--sink-option",
+    "sink_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the sink, e.g. compression=zstd; again.",
+)
 def command(
-    job: Job, to: str, window_s: float, late_s: float, top_keys: int, no_report: bool
+    job: Job, to: str, top_keys: int, no_report: bool, sink_options: tuple[str, ...], **given: Any
 ) -> None:
     """Measure topics: messages, bytes, age and top keys per window, as table and page."""
     query = metrics(
@@ -225,14 +265,14 @@ def command(
         pattern=job.pattern,
         to=to,
         checkpoint=job.checkpoint,
-        window_s=window_s,
-        late_s=late_s,
         top_keys=top_keys,
         group=job.group,
         available_now=job.available_now,
         every_s=job.every_s,
         report=not no_report,
         source_options=job.source_options(),
+        sink_options=pairs(sink_options, "--sink-option"),
+        **given,
     )
     follow(query, json_output=job.json_output)
     if not no_report:

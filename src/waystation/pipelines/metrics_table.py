@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-__all__ = ["MetricsTable", "Row"]
+__all__ = ["MetricsTable", "Row", "row_of"]
 
 _WINDOW, _QUERY = "waystation.metrics.window.ms", "waystation.metrics.query"
 _TIDY_EVERY = 50
@@ -146,9 +146,9 @@ class MetricsTable:
         """Add the figures of a batch to those that are there, in one commit."""
         from deltalake import CommitProperties, Transaction
 
-        for where, before in self._before(windows).items():
+        for where, before in self.figures(windows).items():
             windows[where].add(before, capacity)
-        rows = [_row(where, windows[where], self.window_ms) for where in sorted(windows)]
+        rows = [row_of(where, windows[where], self.window_ms) for where in sorted(windows)]
         merging = self._table.merge(
             _arrow(rows),
             "t.date = s.date AND t.window_start = s.window_start AND t.topic = s.topic",
@@ -195,9 +195,7 @@ class MetricsTable:
         youngest: datetime | None = found[0]["youngest"] if found else None
         return youngest
 
-    # --- behind the scenes --------------------------------------------------------------------
-
-    def _before(self, windows: Mapping[WindowKey, Figures]) -> Windows:
+    def figures(self, windows: Iterable[WindowKey]) -> Windows:
         """What the table has of these windows; they may be many, and far apart."""
         found = Windows()
         for day, keys in _by_day(windows).items():
@@ -213,6 +211,8 @@ class MetricsTable:
                 if where in wanted:
                     found[where] = _figures(one)
         return found
+
+    # --- behind the scenes --------------------------------------------------------------------
 
     def _query(self, text: str) -> list[dict[str, Any]]:
         # By Delta's own engine: datasets of pyarrow over it may abort the process at its end.
@@ -231,7 +231,8 @@ def _by_day(windows: Iterable[WindowKey]) -> dict[date, list[WindowKey]]:
     return days
 
 
-def _row(where: WindowKey, figures: Figures, window_ms: int) -> dict[str, Any]:
+def row_of(where: WindowKey, figures: Figures, window_ms: int) -> dict[str, Any]:
+    """One window, with the columns of the table."""
     start = _moment(where[0])
     window_s = window_ms / 1_000
     return {

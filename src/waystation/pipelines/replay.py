@@ -60,10 +60,12 @@ def replay(
     """
     from waystation.pipelines.checkpoint import Checkpoint
     from waystation.pipelines.replay_sending import KIND, Sending, begun
+    from waystation.pipelines.topic_log import check_target
 
     _check_numbers(rate, chunk_offsets)
     into = to_bootstrap or selection.bootstrap
-    _check_target(into, to)
+    if _BY_NAME not in to:
+        check_target(into, to, "--to")
     notes = Checkpoint(spark, str(checkpoint))
     run = begun(spark, notes, selection, to=to, keep_partitions=keep_partitions)
     told = {
@@ -82,22 +84,6 @@ def _check_numbers(rate: float, chunk_offsets: int) -> None:
             f"rate is {rate}, chunk_offsets {chunk_offsets}: the first must not be negative, the "
             "second at least 1"
         )
-
-
-def _check_target(bootstrap: str, to: str) -> None:
-    """Before anything is pinned: a mistake in a name should cost nothing."""
-    from waystation.model.errors import UnknownTopicError
-    from waystation.pipelines.topic_log import ask
-
-    if _BY_NAME in to:
-        return
-    try:
-        ask(bootstrap, lambda admin: admin.describe_topic(to))
-    except UnknownTopicError:
-        raise JobError(
-            f"--to: there is no topic {to} at {bootstrap}. "
-            f"Remedy: waystation topic create {to} --bootstrap {bootstrap}"
-        ) from None
 
 
 # --- the command ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from waystation.client.admin import Admin
 from waystation.client.offsets import EARLIEST, LATEST
+from waystation.model.errors import UnknownTopicError
 from waystation.model.ids import TopicPartition
 from waystation.pipelines.failures import JobError
 from waystation.pipelines.job import FORMAT, subscription
@@ -19,7 +20,15 @@ from waystation.runtime.loops import run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Extent", "ask", "existing", "extents", "found_topics", "records"]
+__all__ = [
+    "Extent",
+    "ask",
+    "check_target",
+    "existing",
+    "extents",
+    "found_topics",
+    "records",
+]
 
 T = TypeVar("T")
 
@@ -57,6 +66,17 @@ def found_topics(
     if not names:
         raise JobError(f"no topic's name matches {pattern!r}: `waystation topic list` shows them")
     return names
+
+
+def check_target(bootstrap: str, topic: str, option: str) -> None:
+    """An error if there is no such topic to write to; before a job has begun it costs nothing."""
+    try:
+        ask(bootstrap, lambda admin: admin.describe_topic(topic))
+    except UnknownTopicError:
+        raise JobError(
+            f"{option}: there is no topic {topic} at {bootstrap}. "
+            f"Remedy: waystation topic create {topic} --bootstrap {bootstrap}"
+        ) from None
 
 
 def extents(bootstrap: str, topics: Iterable[str]) -> dict[TopicPartition, Extent]:
