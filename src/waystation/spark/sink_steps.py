@@ -31,6 +31,7 @@ from waystation.spark.sink_errors import (
     DecidedRowsMissingError,
     PreparedRowsGoneError,
     SinkError,
+    SinkTakenOverError,
     WrittenTooLateError,
 )
 from waystation.spark.sink_state import Attempt, SinkState, Task, task_of, transactional_id
@@ -262,8 +263,15 @@ class SinkSteps:
             if state not in (PREPARED, COMMITTING, COMMITTED)
         )
         if gone:
+            await self._refuse_if_taken_over(attempt)
             await self.abort(told)
             raise PreparedRowsGoneError(attempt.sink, attempt.batch, gone)
+
+    async def _refuse_if_taken_over(self, attempt: Attempt) -> None:
+        """Say so, if that is why something is gone: who took the sink over has cleaned up."""
+        state = await self._ledger.read(attempt.sink)
+        if state is None or state.run != attempt.run:
+            raise SinkTakenOverError(attempt.sink, attempt.run, state.run if state else "")
 
     async def _finish(self, sink: str, state: SinkState | None) -> None:
         """Commit what is decided, and note it."""
