@@ -32,10 +32,12 @@ from waystation.model.errors import (
     NotCoordinatorError,
     WaystationError,
 )
-from waystation.model.ids import LeaderEpoch, NodeId
+from waystation.model.ids import LeaderEpoch, NodeId, ProducerEpoch, ProducerId
+from waystation.model.offsets import Millis
 from waystation.node.node import Node
 from waystation.node.settings import load
 from waystation.records.batch import BatchBuilder
+from waystation.records.control import Marker
 from waystation.records.header import HEADER_BYTES
 from waystation.storage.disk import Disk
 from waystation.telemetry.metrics import Registry
@@ -373,6 +375,35 @@ async def test_lag_is_told_in_messages_and_in_seconds(broker: Broker) -> None:
 
     assert values(broker, "waystation_group_lag_messages")["behind 0 orders"] == 1
     assert 19 <= values(broker, "waystation_group_lag_seconds")["behind 0 orders"] < 25
+
+
+async def test_behind_nothing_but_markers_nobody_is_late(broker: Broker) -> None:
+    await make_topic(broker, "orders")
+    await ready(broker)
+    partition, now = broker.replicas.get("orders", 0), broker.clock.now()
+    hour_ago = Millis(now - 3_600_000)
+    for producer in range(3):
+        marker = Marker(ProducerId(producer), ProducerEpoch(0), 0, committed=True)
+        partition.append_marker(marker, hour_ago)
+    await commit(broker, 1)
+    async with asyncio.timeout(10):
+        while partition.high_watermark < 3:
+            await asyncio.sleep(0.005)
+    await broker.survey.look()
+
+    assert list(values(broker, "waystation_group_lag_messages").values()) == [2]
+    assert list(values(broker, "waystation_group_lag_seconds").values()) == [0.0]
+
+    batch = BatchBuilder()
+    batch.append(None, b"new", timestamp=now - 20_000)
+    partition.append(memoryview(bytearray(batch.build())), 1, now)
+    async with asyncio.timeout(10):
+        while partition.high_watermark < 4:
+            await asyncio.sleep(0.005)
+    await broker.survey.look()
+
+    (seconds,) = values(broker, "waystation_group_lag_seconds").values()
+    assert 20 <= seconds < 60
 
 
 async def test_only_the_largest_lags_have_lines_of_their_own(broker: Broker) -> None:

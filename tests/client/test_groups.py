@@ -309,6 +309,22 @@ async def test_offsets_of_a_group_are_read_altered_and_deleted(bootstrap: str, o
         assert list(await admin.group_offsets(orders)) == [second]
 
 
+async def test_the_marker_of_a_transaction_keeps_nobody_waiting(
+    bootstrap: str, orders: str
+) -> None:
+    async with (
+        Producer(bootstrap, transactional_id=orders) as producer,
+        producer.transaction() as transaction,
+    ):
+        transaction.submit(orders, b"the last", partition=0)
+    async with Admin(bootstrap) as admin:
+        await admin.alter_group_offsets(orders, {(orders, 0): 11})
+        async with asyncio.timeout(5):
+            (lag,) = (await admin.group_lag(orders)).values()
+
+    assert (lag.messages, lag.oldest_at, lag.seconds(Millis(1_900_000_000_000))) == (1, None, 0.0)
+
+
 async def test_lag_is_in_messages_and_in_time(bootstrap: str, orders: str) -> None:
     async with Admin(bootstrap) as admin:
         await admin.alter_group_offsets(orders, {(orders, 0): 4, (orders, 1): 10})

@@ -2,7 +2,8 @@
 
 The lag of a group in a partition is what it has not committed of what can be read there: a number
 of messages, and the age of the oldest of them, which tells how late the group is whatever the
-rate.
+rate.  The number is one of offsets, as Kafka's tools have it: the marker of a transaction counts
+too.  The age does not: where nothing but markers is left, nobody is late.
 
 1. A survey never holds up the loop for longer than a slice, and takes a twentieth of its time at
    most: with many offsets it comes less often.
@@ -19,10 +20,10 @@ from typing import Final, NamedTuple
 from waystation.broker.replicas import Replicas
 from waystation.groups.machine import Groups
 from waystation.model.errors import WaystationError
-from waystation.model.offsets import Millis, Offset
+from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.partition.partition import Partition
 from waystation.records.batch import rows_of
-from waystation.records.header import peek
+from waystation.records.header import BatchHeader, Buffer, batches
 from waystation.runtime.clock import Clock
 from waystation.runtime.regions import FileRegion
 from waystation.runtime.replay import replay, sliced
@@ -34,6 +35,8 @@ LISTED_MAX: Final = 1_000
 _EVERY_S = 5.0
 _SHARE = 20
 _READ_AT_ONCE = 50
+# Some fifty of them: behind more in a row the last one's time stands for the message's.
+_MARKERS_BYTES = 4_096
 _events = get_logger("coordinator")
 
 Place = tuple[str, str, int, int]
@@ -41,11 +44,20 @@ Place = tuple[str, str, int, int]
 
 
 class Lag(NamedTuple):
-    """How far a group is behind in one partition; no time if it is not behind."""
+    """How far a group is behind in one partition."""
 
     messages: int
     place: Place
     since: Millis | None = None
+    """When the oldest message was written; -1 if there is none, ``None`` if it is not known."""
+
+
+class _Look(NamedTuple):
+    """What is at the offset that a group has got to, and where what can be read ends."""
+
+    offset: Offset
+    end: Offset
+    region: FileRegion
 
 
 class GroupSurvey:
@@ -107,7 +119,7 @@ class GroupSurvey:
     async def _dated(self, lags: list[Lag]) -> list[Lag]:
         """Find the times of the oldest unprocessed messages, unless they are known from before."""
         known: dict[Place, Millis | None] = {
-            lag.place: lag.since for lag in self._lags if lag.since is not None
+            lag.place: lag.since for lag in self._lags if lag.since not in (None, NO_TIMESTAMP)
         }
         behind = [lag for lag in lags if lag.messages and lag.place not in known]
         for at in range(0, len(behind), _READ_AT_ONCE):
@@ -117,17 +129,18 @@ class GroupSurvey:
             known.update(zip((lag.place for lag in some), times, strict=True))
         return [lag._replace(since=known.get(lag.place) if lag.messages else None) for lag in lags]
 
-    def _region(self, place: Place) -> tuple[Offset, FileRegion | None]:
-        """The batch that holds the first message the group has not processed."""
+    def _region(self, place: Place) -> _Look | None:
+        """The batch that holds the first message the group has not processed, or markers first."""
         _, topic, number, committed = place
         partition = self._replicas.find(topic, number)
         if partition is None:
-            return Offset(committed), None
+            return None
         offset = max(Offset(committed), partition.log.log_start)
         try:
-            return offset, partition.read(offset, 1, at_least_one=True).region
+            region = partition.read(offset, _MARKERS_BYTES, at_least_one=True).region
         except WaystationError:
-            return offset, None
+            return None
+        return None if region is None else _Look(offset, partition.high_watermark, region)
 
     # --- metrics --------------------------------------------------------------------------------
 
@@ -171,7 +184,7 @@ class GroupSurvey:
     def _seconds(self) -> Reading:
         now = self._clock.now()
         for lag in self._lags:
-            if lag.messages == 0:
+            if lag.messages == 0 or lag.since == NO_TIMESTAMP:
                 yield _labels(lag), 0.0
             elif lag.since is not None:
                 yield _labels(lag), max(0, now - lag.since) / 1_000
@@ -217,18 +230,25 @@ def _labels(lag: Lag) -> dict[str, str]:
     return {"group": group, "topic": topic, "partition": str(partition)}
 
 
-def _times(wanted: Iterable[tuple[Offset, FileRegion | None]]) -> list[Millis | None]:
+def _times(looks: Iterable[_Look | None]) -> list[Millis | None]:
     """When the messages at those offsets were written; runs in a thread."""
-    return [None if region is None else _time(offset, region) for offset, region in wanted]
+    return [None if look is None else _time(look) for look in looks]
 
 
-def _time(offset: Offset, region: FileRegion) -> Millis | None:
+def _time(look: _Look) -> Millis | None:
     try:
-        batch = region.read()
-        header = peek(batch)
-        if header.base_timestamp == header.max_timestamp:
-            return header.max_timestamp
-        written = (row[1] for row in rows_of(batch) if row[0] >= offset)
-        return Millis(next(written, header.max_timestamp))
+        data, marked_at = look.region.read(), NO_TIMESTAMP
+        for at, header in batches(data):
+            if not header.is_control:
+                return _time_in(data, at, header, look.offset)
+            marked_at = NO_TIMESTAMP if header.next_offset >= look.end else header.max_timestamp
+        return marked_at
     except (WaystationError, OSError):
         return None
+
+
+def _time_in(data: Buffer, at: int, header: BatchHeader, offset: Offset) -> Millis:
+    if header.base_timestamp == header.max_timestamp:
+        return header.max_timestamp
+    written = (row[1] for row in rows_of(data, at) if row[0] >= offset)
+    return Millis(next(written, header.max_timestamp))

@@ -197,7 +197,14 @@ class GroupAdministration:
             if where in ends and found.offset < ends[where].offset
         }
         found_more(len(wanted) - len(behind))
-        oldest = await timestamps_at(self._router, behind, self._clock, _READING_MS, found_more)
+        oldest = await timestamps_at(
+            self._router,
+            behind,
+            {where: told.offset for where, told in ends.items()},
+            self._clock,
+            _READING_MS,
+            found_more,
+        )
         return {
             where: PartitionLag(
                 committed[where].offset if where in committed else None,

@@ -53,7 +53,11 @@ class PartitionLag(NamedTuple):
 
     @property
     def messages(self) -> int | None:
-        """How many messages wait: of those that retention has taken, none."""
+        """How many messages wait: of those that retention has taken, none.
+
+        Counted by offsets, as Kafka's tools do: a transaction's marker counts as one, and stays
+        if the group commits the offset after its last message; ``oldest_at`` is ``None`` then.
+        """
         if self.committed is None:
             return None
         return max(self.end - max(self.committed, self.start), 0)

@@ -20,14 +20,15 @@ _SETTINGS = ConsumerSettings(fetch_partition_bytes=32 << 10, fetch_max_wait_ms=5
 async def timestamps_at(
     router: Router,
     offsets: Mapping[TopicPartition, Offset],
+    ends: Mapping[TopicPartition, Offset],
     clock: Clock,
     within_ms: int,
     found_more: Callable[[int], None] = lambda _: None,
 ) -> dict[TopicPartition, Millis]:
-    """The timestamp of the first message at or after each offset.
+    """The timestamp of the first message at or after each offset and before ``ends``.
 
-    Partitions that show none in time are left out: what lies there may be for the broker only,
-    or may have been deleted meanwhile.
+    Partitions that show none are left out: what lies there is for the broker only, such as the
+    markers of transactions, or was deleted meanwhile, or did not come in time.
     """
     found: dict[TopicPartition, Millis] = {}
     if not offsets:
@@ -43,9 +44,9 @@ async def timestamps_at(
             while fetcher.feeds:
                 await fetcher.arrived.wait()
                 fetcher.arrived.clear()
-                before = len(found)
-                _collect(fetcher, found)
-                found_more(len(found) - before)
+                before = len(fetcher.feeds)
+                _collect(fetcher, ends, found)
+                found_more(before - len(fetcher.feeds))
     except TimeoutError:
         return found
     finally:
@@ -53,8 +54,10 @@ async def timestamps_at(
     return found
 
 
-def _collect(fetcher: Fetcher, found: dict[TopicPartition, Millis]) -> None:
-    """Take one message of each feed that has one, and read no more of it."""
+def _collect(
+    fetcher: Fetcher, ends: Mapping[TopicPartition, Offset], found: dict[TopicPartition, Millis]
+) -> None:
+    """Take one message of each feed that has one, and read no more of it, nor past its end."""
     for feed in list(fetcher.troubled):
         fetcher.remove(feed.partition)
     while fetcher.turns:
@@ -68,5 +71,6 @@ def _collect(fetcher: Fetcher, found: dict[TopicPartition, Millis]) -> None:
             continue
         if taken:
             found[feed.partition] = taken[0].timestamp
+        if taken or feed.position >= ends[feed.partition]:
             fetcher.remove(feed.partition)
     fetcher.drained()
