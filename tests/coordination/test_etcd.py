@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import count as counting
 
 import pytest
-from tests.conformance.store_suite import StoreSuite
+from tests.conformance.shared_store_suite import SharedStoreSuite
 from tests.support.etcd import EtcdCluster
 
 from waystation.coordination.etcd import EtcdStore
@@ -25,21 +25,25 @@ class EtcdBackend:
     def __init__(self, etcd: EtcdCluster) -> None:
         self._etcd = etcd
         self._folder = f"test-{next(_folders)}"
+        (self.endpoint,) = etcd.endpoints
 
-    async def open(self) -> EtcdStore:
-        store = EtcdStore(self._etcd.endpoints, self._folder)
+    async def open(self, endpoint: str | None = None) -> EtcdStore:
+        store = EtcdStore((endpoint or self.endpoint,), self._folder)
         await store.open()
         return store
 
     async def pass_time(self, ms: int) -> None:
         await asyncio.sleep(ms / 1_000)
 
+    def address(self) -> str:
+        return f"etcd://{self.endpoint}/{self._folder}"
+
     def clear(self) -> None:
         """So that no lease which ends later changes the revision under another test."""
         self._etcd.delete_folder(self._folder)
 
 
-class TestEtcdStore(StoreSuite):
+class TestEtcdStore(SharedStoreSuite):
     """The conformance suite on etcd."""
 
     @pytest.fixture

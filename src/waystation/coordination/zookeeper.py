@@ -203,7 +203,7 @@ class ZookeeperStore:
         """Bring the copy to the newest state, or to the newest that our server knows."""
         async with self._reading:
             if asking_all:
-                await self._session.call("sync", self._layout.head)
+                await self._session.agree(self._layout.head)
             moved = await self._reader.advance(self._on_news)
             if moved.anew:
                 self._watches.lose()

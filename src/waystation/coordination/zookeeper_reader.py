@@ -152,7 +152,7 @@ class Reader:
 
     async def _agree_to_go_back(self, revision: int) -> None:
         """A server may lag behind a copy; a whole service that does was set back."""
-        await self._session.call("sync", self._layout.head)
+        await self._session.agree(self._layout.head)
         head = await self._session.call("exists", self._layout.head)
         if head.mzxid < revision:
             raise _MissedError

@@ -181,6 +181,14 @@ class Session:
                 raise RefusedError(index, result)
         return results
 
+    async def agree(self, path: str) -> None:
+        """Until our server knows all that was decided before; ``path`` is any node there is.
+
+        A transaction that only looks is decided on by most servers, as others are.  ZooKeeper's
+        own ``sync`` is answered by a leader that does not know yet that it was deposed.
+        """
+        await self.commit([Check(path, -1)])
+
     async def _wait(self) -> None:
         """Until there is a connection."""
         if self._closed:
