@@ -7,7 +7,7 @@ in the topic twice.
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -21,6 +21,7 @@ __all__ = [
     "output_options",
     "refuse_loops",
     "sink_name",
+    "with_defaults",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,6 +43,12 @@ def refuse_loops(topics: Sequence[str], pattern: str | None, *outputs: str) -> N
                 f"the job would read the topic {output}, to which it writes, and never end. "
                 "Remedy: write to another topic"
             )
+
+
+def with_defaults(options: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
+    """The options, and those of ``defaults`` that are not among them, however they are spelled."""
+    said = {name.lower() for name in options}
+    return {**{n: one for n, one in defaults.items() if n.lower() not in said}, **options}
 
 
 def sink_name(job: str, topics: Sequence[str], pattern: str | None, to: str | None) -> str:

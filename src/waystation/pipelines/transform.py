@@ -25,6 +25,7 @@ from waystation.pipelines.topic_job import (
     output_options,
     refuse_loops,
     sink_name,
+    with_defaults,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ __all__ = ["command", "transform"]
 
 _VALUE_FORMATS = ("binary", "text", "json", "avro", "confluent-avro", "protobuf")
 _SPLITS = "minpartitions"
-_FROM_THE_BEGINNING: dict[str, Any] = {"startingOffsets": "earliest", "includeHeaders": True}
 
 
 def transform(
@@ -75,7 +75,7 @@ def transform(
     from waystation.spark.progress import publish_progress
 
     names = named(topics)
-    told = dict(source_options or {})
+    told: dict[str, Any] = dict(source_options or {})
     _refuse_nonsense(sql, function, value_format, dead_letters, told)
     refuse_loops(names, pattern, *(one for one in (to, dead_letters) if one))
     sink = sink_name("transform", names, pattern, to)
@@ -87,17 +87,20 @@ def transform(
     }
     notes = Checkpoint(spark, str(checkpoint))
     values = value_schema(spark, notes, read_from, told, (value_format, schema, message))
-    frame = source(spark, read_from, stream=True, **{**_FROM_THE_BEGINNING, **told})
-    messages, misfits = typed(frame, values, set_aside=dead_letters is not None)
-    rows = as_rows(_made_of(spark, messages, names, sql, function), to)
-    if misfits is not None and dead_letters is not None:
+    told = with_defaults(told, startingOffsets="earliest", includeHeaders=True)
+    frame = source(spark, read_from, stream=True, schema=None, **told)
+    if value_format == "binary":
+        rows = as_rows(_made_of(spark, frame, names, sql, function), to)
+    else:
+        messages, misfits = typed(frame, values, set_aside=dead_letters is not None)
+        rows = as_rows(_made_of(spark, messages, names, sql, function), to)
         rows = with_dead_letters(rows, to, misfits, dead_letters)
     publish_progress(spark)
     return start_into_topic(
         rows,
         bootstrap=bootstrap,
         topic=to,
-        by_column=misfits is not None or to is None,
+        by_column=value_format != "binary",
         checkpoint=checkpoint,
         sink_id=sink_id,
         first_sink_id=sink,

@@ -10,23 +10,18 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.functions import lit
 
 from waystation.model.errors import WaystationError
 from waystation.pipelines.values import (
     QUARANTINE_REASON,
     QUARANTINE_VALUE,
     ValueSchema,
-    decode,
     decode_batches,
-    spark_type,
     with_typed_value,
 )
 
 __all__ = ["MisfitError", "Typed", "typed", "with_dead_letters"]
-
-_VALUE: Final = "value"
-_PREFIX: Final = "dead-letter."
 
 
 class MisfitError(WaystationError):
@@ -43,39 +38,35 @@ class MisfitError(WaystationError):
 
 
 class Typed(NamedTuple):
-    """Messages that fit, and messages that do not, where these are wanted."""
+    """Messages that fit, and messages that do not; the latter none if they end the job."""
 
     messages: DataFrame
-    misfits: DataFrame | None
+    misfits: DataFrame
 
 
 def typed(frame: DataFrame, values: ValueSchema, *, set_aside: bool) -> Typed:
-    """The frame with typed values; with ``set_aside``, also what does not fit."""
-    if values.value_format == "binary":
-        return Typed(frame, None)
-    if not set_aside:
-        fields = [
-            StructField(_VALUE, spark_type(values)) if field.name == _VALUE else field
-            for field in frame.schema.fields
-        ]
-        return Typed(frame.mapInArrow(partial(_decoded, values), StructType(fields)), None)
+    """The frame with typed values; what does not fit beside it, or with an error."""
     columns = with_typed_value(frame.schema, values)
-    both = frame.mapInArrow(partial(decode_batches, values), columns)
-    fitting = both.where(f"{QUARANTINE_REASON} IS NULL")
-    return Typed(
-        fitting.drop(QUARANTINE_REASON, QUARANTINE_VALUE),
-        both.where(f"{QUARANTINE_REASON} IS NOT NULL"),
-    )
+    if set_aside:
+        both = frame.mapInArrow(partial(decode_batches, values), columns)
+        fitting = both.where(f"{QUARANTINE_REASON} IS NULL")
+        misfits = both.where(f"{QUARANTINE_REASON} IS NOT NULL")
+    else:
+        fitting = frame.mapInArrow(partial(_all_fitting, values), columns)
+        nothing = {QUARANTINE_REASON: lit(None), QUARANTINE_VALUE: lit(None)}
+        misfits = frame.where("false").withColumns(nothing)
+    return Typed(fitting.drop(QUARANTINE_REASON, QUARANTINE_VALUE), misfits)
 
 
-def _decoded(values: ValueSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        at = batch.schema.get_field_index(_VALUE)
-        decoded = decode(values, batch.column(at))
-        for number, reason in enumerate(decoded.reasons.to_pylist()):
-            if reason is not None:
-                raise MisfitError(_place(batch, number), reason)
-        yield batch.set_column(at, _VALUE, decoded.values)
+def _all_fitting(
+    values: ValueSchema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in decode_batches(values, batches):
+        reasons = batch.column(QUARANTINE_REASON)
+        if reasons.null_count < len(reasons):
+            at = reasons.is_valid().index(True).as_py()
+            raise MisfitError(_place(batch, at), reasons[at].as_py())
+        yield batch
 
 
 def _place(batch: pa.RecordBatch, number: int) -> str:
@@ -85,32 +76,35 @@ def _place(batch: pa.RecordBatch, number: int) -> str:
     return f"partition {topic}-{partition}, offset {offset}"
 
 
-def with_dead_letters(rows: DataFrame, to: str | None, misfits: DataFrame, topic: str) -> DataFrame:
-    """The rows, each with its topic, and the misfits as they came."""
-    from pyspark.sql.functions import lit
+def with_dead_letters(
+    rows: DataFrame, to: str | None, misfits: DataFrame, topic: str | None
+) -> DataFrame:
+    """The rows, each with its topic, and the misfits as they came.
 
+    Also where there is no ``topic`` for misfits, and none come: Spark remembers how often a job
+    reads its topics, and whoever was stopped by a misfit should be able to name a topic then.
+    """
     named = rows if to is None else rows.withColumn("topic", lit(to))
-    told = {
-        "reason": QUARANTINE_REASON,
-        "topic": "topic",
-        "partition": "cast(partition AS string)",
-        "offset": "cast(offset AS string)",
-    }
-    headers = ", ".join(
-        f"named_struct('key', '{_PREFIX}{name}', 'value', cast({value} AS binary))"
-        for name, value in told.items()
-    )
     had = "coalesce(headers, array())" if "headers" in misfits.columns else "array()"
-    letters = misfits.selectExpr(
-        "key",
-        f"{QUARANTINE_VALUE} AS value",
-        f"concat({had}, array({headers})) AS headers",
-        "timestamp",
-    ).withColumn("topic", lit(topic))
-    return _as_alike(named).unionByName(_as_alike(letters), allowMissingColumns=True)
+    headers = f"concat({had}, array({_HEADERS})) AS headers"
+    letters = misfits.selectExpr(*_LETTER, headers).withColumn("topic", lit(topic))
+    return _as_bytes(named).unionByName(_as_bytes(letters), allowMissingColumns=True)
 
 
-def _as_alike(rows: DataFrame) -> DataFrame:
+_TOLD: Final = {
+    "reason": QUARANTINE_REASON,
+    "topic": "topic",
+    "partition": "cast(partition AS string)",
+    "offset": "cast(offset AS string)",
+}
+_HEADERS: Final = ", ".join(
+    f"named_struct('key', 'dead-letter.{name}', 'value', cast({value} AS binary))"
+    for name, value in _TOLD.items()
+)
+_LETTER: Final = ("key", f"{QUARANTINE_VALUE} AS value", "timestamp")
+
+
+def _as_bytes(rows: DataFrame) -> DataFrame:
     """Keys and values as bytes, so that rows of both kinds are of one kind."""
     for name in ("key", "value"):
         if name in rows.columns:
