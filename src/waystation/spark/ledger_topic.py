@@ -35,10 +35,13 @@ from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
 from waystation.records.batch import DECOMPRESSED_LIMIT_BYTES, records_of
 from waystation.spark.ledger import NotWrittenError
-from waystation.spark.sink_errors import LedgerBusyError, SinkError
+from waystation.spark.sink_errors import LedgerBusyError, LedgerFormatError, SinkError
 from waystation.spark.sink_state import SinkState, decode_state, encode_state, mutex_id
+from waystation.telemetry.logs import get_logger
 
 __all__ = ["PARTITIONS", "TOPIC", "TopicShelf"]
+
+_events = get_logger("spark")
 
 TOPIC: Final = "__waystation_sinks"
 
@@ -104,7 +107,7 @@ class TopicShelf:
         return page.state(sink)
 
     async def read_all(self) -> dict[str, SinkState]:
-        """Every sink by name."""
+        """Every sink by name; those left out whose record nobody understands."""
         found: dict[str, SinkState] = {}
         if await self._is_there():
             for number in range(PARTITIONS):
@@ -212,8 +215,14 @@ class _Page:
         return None if content is None else decode_state(sink, content)
 
     def states(self) -> Mapping[str, SinkState]:
-        """All of them."""
-        return {sink: decode_state(sink, one) for sink, one in self._contents.items()}
+        """All of them that can be understood."""
+        found = {}
+        for sink in self._contents:
+            try:
+                found[sink] = decode_state(sink, self._contents[sink])
+            except LedgerFormatError as error:
+                _events.warning("sink.unreadable", sink=sink, error=str(error))
+        return found
 
     async def read_to_end(self, sink: str) -> None:
         """Read what is in the log by now; ``sink`` is for whom, if it takes too long."""
