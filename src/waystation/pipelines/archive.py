@@ -1,4 +1,4 @@
-"""Topics to a lake table: every record once, whatever dies on the way.
+"""Topics to a lake table, or to a topic: every record once, whatever dies on the way.
 
 The table has a topic's own columns and ``date``, the UTC day of the timestamp, and is partitioned
 by topic and date.  Two places know how far the archive is, and both must agree:
@@ -10,6 +10,8 @@ by topic and date.  Two places know how far the archive is, and both must agree:
 
 Typed values (``values.py``) that do not fit go to a second table beside the first, with their
 bytes and the reason.  How far the job is shows as the offsets of a group.
+
+With a topic in place of a lake, records are copied as they are (``archive_copy.py``).
 """
 
 import posixpath
@@ -29,6 +31,7 @@ from waystation.pipelines.job import (
     source,
     subscription,
 )
+from waystation.pipelines.topic_job import checkpoint_of, output_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,11 +152,15 @@ _EXAMPLE = """
 Example:
   waystation pipeline archive --topics orders --lake ./lake/orders --available-now
   waystation pipeline archive --topics orders --lake ./lake/orders --value-format json
+  waystation pipeline archive --topics orders --to orders-copy --checkpoint ./orders-copy
 """
 
 
 @click.command("archive", epilog=_EXAMPLE)
-@click.option("--lake", required=True, metavar="DIR", help="The table's folder.")
+@click.option("--lake", metavar="DIR", help="The table's folder.")
+@click.option("--to", metavar="TOPIC", help="A topic in place of a table; {topic} is the one read.")
+@click.option("--to-bootstrap", metavar="HOST:PORT", help="Its brokers.  [default: --bootstrap]")
+@click.option("--keep-partitions", is_flag=True, help="Copy to the partitions of old.")
 @click.option(
     "--format",
     "table_format",
@@ -182,30 +189,100 @@ Example:
     metavar="NAME=VALUE",
     help="An option of the table, e.g. storage.aws_region=eu-west-1; again.",
 )
+@output_options
 @job_options
-def command(job: Job, lake: str, table_options: tuple[str, ...], **given: Any) -> None:
-    """Write topics to a table of a lake, each record once.
+def command(job: Job, lake: str | None, to: str | None, **given: Any) -> None:
+    """Write topics to a table of a lake or to a topic, each record once.
 
-    Without --checkpoint, the progress is kept in DIR-checkpoint.
+    Without --checkpoint, the progress of a table is kept in DIR-checkpoint.
     """
-    spark = session(job, f"archive {lake}")
+    if (lake is None) == (to is None):
+        raise click.UsageError("say where to write, once: --lake DIR or --to TOPIC")
+    given["table_options"] = pairs(given["table_options"], "--table-option")
+    given["sink_options"] = pairs(given["sink_options"], "--sink-option")
+    if to is None:
+        _refuse_unused(_OF_TOPICS, given, "--to")
+    else:
+        _refuse_unused(_OF_TABLES, given, "--lake")
+        checkpoint_of(job)
+    spark = session(job, f"archive {lake or to}")
     try:
-        query = archive(
-            spark,
-            bootstrap=job.bootstrap,
-            topics=job.topics,
-            lake=lake,
-            checkpoint=job.checkpoint,
-            group=job.group,
-            available_now=job.available_now,
-            every_s=job.every_s,
-            source_options={**subscription(job.topics, job.pattern), **job.source_options()},
-            table_options=pairs(table_options, "--table-option"),
-            **given,
-        )
+        if to is None:
+            query = _to_lake(spark, job, str(lake), given)
+        else:
+            query = _to_topic(spark, job, to, given)
         follow(query, json_output=job.json_output)
     finally:
         spark.stop()
+
+
+_OF_TABLES: Mapping[str, object] = {
+    "table_format": "delta",
+    "value_format": "binary",
+    "schema": None,
+    "message": None,
+    "table_options": {},
+}
+"""What makes sense with --lake only, as it is when it is left away."""
+_OF_TOPICS: Mapping[str, object] = {
+    "to_bootstrap": None,
+    "keep_partitions": False,
+    "sink_id": None,
+    "sink_options": {},
+}
+"""The same with --to."""
+
+
+_SPELLED = {
+    "table_format": "--format",
+    "table_options": "--table-option",
+    "sink_options": "--sink-option",
+}
+
+
+def _refuse_unused(unused: Mapping[str, object], given: Mapping[str, Any], wanted: str) -> None:
+    """An option that would do nothing is a mistake."""
+    for name, when_left_away in unused.items():
+        if given[name] != when_left_away:
+            spelled = _SPELLED.get(name, f"--{name.replace('_', '-')}")
+            raise click.UsageError(f"{spelled} goes with {wanted} only: leave it away")
+
+
+def _to_lake(
+    spark: "SparkSession", job: Job, lake: str, given: Mapping[str, Any]
+) -> "StreamingQuery":
+    return archive(
+        spark,
+        bootstrap=job.bootstrap,
+        topics=job.topics,
+        lake=lake,
+        checkpoint=job.checkpoint,
+        group=job.group,
+        available_now=job.available_now,
+        every_s=job.every_s,
+        source_options={**subscription(job.topics, job.pattern), **job.source_options()},
+        **{name: given[name] for name in _OF_TABLES},
+    )
+
+
+def _to_topic(
+    spark: "SparkSession", job: Job, to: str, given: Mapping[str, Any]
+) -> "StreamingQuery":
+    from waystation.pipelines.archive_copy import copy_topics
+
+    return copy_topics(
+        spark,
+        bootstrap=job.bootstrap,
+        topics=job.topics,
+        pattern=job.pattern,
+        to=to,
+        checkpoint=checkpoint_of(job),
+        group=job.group,
+        available_now=job.available_now,
+        every_s=job.every_s,
+        source_options=job.source_options(),
+        **{name: given[name] for name in _OF_TOPICS},
+    )
 
 
 if __name__ == "__main__":
