@@ -43,7 +43,7 @@ compat: $(STAMPS)/dev ## clients from npm, Maven Central and Go against a real b
 demo: $(STAMPS)/run ## a guided tour of every face
 	$(BIN)/python tools/demo.py
 
-pipeline: $(STAMPS)/pipeline ## the Spark pipeline end to end: load, archive, metrics, capacity, audit
+pipeline: $(STAMPS)/pipeline ## the Spark pipeline end to end: load, archive, metrics, transform, replay, audit
 	$(BIN)/python tools/pipeline.py $(ARGS)
 
 clean: ## remove everything that make made, but no data
