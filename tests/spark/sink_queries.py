@@ -1,7 +1,7 @@
-"""A stream from topic to topic for the tests of the sink, and what must have arrived.
+"""Streams for the tests of the sink, and what must have arrived.
 
-Every row has a number and one of few keys; the topic that is read has all rows of a key in one
-partition, in order, and so must the topic that is written, each of them once.
+Every row has a number and one of few keys.  All rows of a key come in order, from one partition
+of a topic or from one of Spark's own; so must they be in the topic that is written, each once.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from waystation.client.transaction_descriptions import ONGOING, PREPARED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
-KEYS = 7
+KEYS = 6
 PER_BATCH = 300
 _WITHIN_S = 80
 
@@ -45,18 +45,33 @@ def rows(spark: "SparkSession", bootstrap: str, topic: str, **options: str) -> "
     return reader.schema("key BINARY, value BINARY").load()
 
 
+def counted(spark: "SparkSession") -> "DataFrame":
+    """``PER_BATCH`` rows in each batch, without end; ``availableNow`` is one batch more."""
+    return (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", PER_BATCH)
+        .option("numPartitions", 2)
+        .option("startTimestamp", 1_772_366_400_000)
+        .load()
+        .selectExpr(f"concat('key-', value % {KEYS}) as key", "string(value) as value")
+    )
+
+
 def start(
     frame: "DataFrame",
     bootstrap: str,
     to: str,
     checkpoint: Path,
     sink: str = "waystation",
+    *,
+    endless: bool = False,
     **options: str,
 ) -> "StreamingQuery":
-    """A query that ends when all is written."""
+    """A query that ends when all is written, or is ``endless``."""
     writer = frame.writeStream.format(sink).option("bootstrap.servers", bootstrap)
     writer = writer.options(topic=to, checkpointLocation=str(checkpoint), **options)
-    return writer.trigger(availableNow=True).start()
+    writer = writer if endless else writer.trigger(availableNow=True)
+    return writer.start()
 
 
 def copy(

@@ -1,19 +1,17 @@
 """Whoever dies, and wherever: every row is in the lake or in the quarantine, once."""
 
-import contextlib
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.spark.table_queries import POINTS, ROWS, next_batch, register_deadly
+from tests.support.sessions import end_session
 from tests.support.soak import SOAKING
 from waystation.spark.table_history import recorded_ranges
 from waystation.spark.table_ranges import merge
@@ -118,23 +116,6 @@ def check_drivers_killed_at_random(spark: "SparkSession", tmp_path: Path) -> Non
 
 if SOAKING:  # every day they die at the points above
     test_drivers_killed_at_random_lose_and_double_nothing = check_drivers_killed_at_random
-
-
-def end_session(driver: "subprocess.Popen[bytes]") -> None:
-    """Kill a driver with its Java machine and all of their workers."""
-    while members := [*_session(driver.pid)]:
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        driver.poll()
-
-
-def _session(leader: int) -> Iterator[int]:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(session) == leader and state != "Z":
-                yield int(stat.parent.name)
 
 
 def committed(home: Path) -> int:

@@ -117,7 +117,8 @@ async def _check_target(options: WriteOptions) -> None:
 
 async def _check_brokers(options: WriteOptions) -> None:
     if options.exactly_once:
-        await check_two_phase(options.bootstrap, options.sink_id, **options.connection)
+        sink = options.sink_id or f"for {options.topic or 'several topics'}"
+        await check_two_phase(options.bootstrap, sink, **options.connection)
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -190,10 +191,10 @@ def _write(options: WriteOptions, attempt: Attempt, batches: "Iterator[pa.Record
 
 
 def _task() -> Task:
-    """Python is not told the attempt at the stage: ``make_way`` looks for an id that is free."""
+    """The attempt at the stage is not told to Python: ``make_way`` finds an id that is free."""
     context = TaskContext.get()
     assert context is not None, "a task writes, the driver does not"
-    return Task(context.partitionId(), 0, context.attemptNumber())
+    return Task(context.partitionId(), context.attemptNumber())
 
 
 # --- deciding -----------------------------------------------------------------------------------

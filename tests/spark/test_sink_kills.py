@@ -1,0 +1,218 @@
+"""Whoever dies, wherever, and whatever wakes up late: every row is there once, in order."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.spark.sink_deaths import (
+    BROKER,
+    EXIT,
+    POINTS,
+    STOP,
+    Plan,
+    folder,
+    name_of,
+    register_deadly,
+)
+from tests.spark.sink_queries import PER_BATCH, check_once, counted, start
+from tests.spark.topics import create
+from tests.support.sessions import end_session, is_alive
+from tests.support.soak import SOAKING
+from waystation.testing.process import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Java machines are started and killed: a busy computer takes its time.
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(7200 if SOAKING else 400)]
+
+# Every day each point by one of the deaths, and all deaths at each when soaking.
+OF_DRIVERS = POINTS if SOAKING else ("written", "prepared", "undecided", "decided")
+OF_WORKERS = POINTS if SOAKING else ("task done", "one ended", "all ended", "committed")
+OF_BROKERS = POINTS if SOAKING else ("written", "undecided", "decided")
+
+_WITHIN_S = 200.0
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _WITHIN_S
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: it did not happen"
+        time.sleep(0.05)
+
+
+# --- drivers ------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_dies_at_any_point_and_what_is_left_of_it(
+    spark: "SparkSession", bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """One driver, a query for each point; its tasks and commits outlive it, and wake up late."""
+    plans = {}
+    for point in OF_DRIVERS:
+        create(bootstrap, name_of(topic, point), 3)
+        folder(tmp_path, point).mkdir()
+        plans[point] = Plan(folder(tmp_path, point), STOP, {1: point})
+    with (tmp_path / "log").open("wb") as log:
+        driver = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.spark.sink_deaths",
+                tmp_path,
+                bootstrap,
+                topic,
+                *OF_DRIVERS,
+            ],
+            cwd=Path(__file__).parents[2],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        for point, plan in plans.items():
+            until(lambda plan=plan: plan.has_reached(1) is not None, point)
+    finally:
+        end_session(driver)
+    zombies = {point: plan.has_reached(1) or 0 for point, plan in plans.items()}
+    queries = [
+        start(
+            counted(spark),
+            bootstrap,
+            name_of(topic, point),
+            folder(tmp_path, point) / "checkpoint",
+            sinkId=name_of(topic, point),
+        )
+        for point in OF_DRIVERS
+    ]
+    for query in queries:
+        assert query.awaitTermination(int(_WITHIN_S))
+
+    for point in OF_DRIVERS:
+        check_once(bootstrap, name_of(topic, point), 3 * PER_BATCH)
+    for pid in zombies.values():
+        os.kill(pid, signal.SIGCONT)
+    for point, pid in zombies.items():
+        until(lambda pid=pid: not is_alive(pid), f"the end of {point}")
+        check_once(bootstrap, name_of(topic, point), 3 * PER_BATCH)
+    said = {point: plan.said(1) for point, plan in plans.items()}
+    assert said["prepared"] == "WrittenTooLateError"
+    assert said["undecided"] == "SinkTakenOverError"
+    assert said["written"] not in ("", "nothing"), "a fenced producer went on"
+
+
+# --- workers ------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_dies_at_any_point_loses_and_doubles_nothing(
+    spark: "SparkSession", bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """A query for each point: it fails there, and is started again."""
+    register_deadly(spark)
+    for point in OF_WORKERS:
+        create(bootstrap, name_of(topic, point), 3)
+        folder(tmp_path, point).mkdir()
+
+    def attempt(sink: str) -> "list[StreamingQuery]":
+        return [
+            start(
+                counted(spark),
+                bootstrap,
+                name_of(topic, point),
+                folder(tmp_path, point) / "checkpoint",
+                sink,
+                endless=sink == "deadly",
+                sinkId=name_of(topic, point),
+                **(_dying(tmp_path, point) if sink == "deadly" else {}),
+            )
+            for point in OF_WORKERS
+        ]
+
+    for query in attempt("deadly"):
+        with pytest.raises(StreamingQueryException):
+            query.awaitTermination(int(_WITHIN_S))
+    for query in attempt("waystation"):
+        assert query.awaitTermination(int(_WITHIN_S))
+
+    for point in OF_WORKERS:
+        assert Plan(folder(tmp_path, point), EXIT, {}).has_reached(1), point
+        check_once(bootstrap, name_of(topic, point), 3 * PER_BATCH)
+
+
+def _dying(home: Path, point: str) -> dict[str, str]:
+    return Plan(folder(home, point), EXIT, {1: point}).as_options()
+
+
+# --- brokers ------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_dies_at_any_point_loses_and_doubles_nothing(
+    spark: "SparkSession", topic: str, tmp_path: Path
+) -> None:
+    """One query, with a death in each batch; whoever watches starts the broker again."""
+    register_deadly(spark)
+    plan = Plan(tmp_path, BROKER, dict(enumerate(OF_BROKERS)))
+    with BrokerProcess(tmp_path / "data").start() as broker:
+        create(broker.bootstrap, topic, 3)
+        (tmp_path / "broker.pid").write_text(str(broker.pid))
+
+        with keeping_up(broker, tmp_path / "broker.pid"):
+            while len([*tmp_path.glob("reached *")]) < len(plan.points):
+                query = start(
+                    counted(spark),
+                    broker.bootstrap,
+                    topic,
+                    tmp_path / "checkpoint",
+                    "deadly",
+                    endless=True,
+                    sinkId=topic,
+                    **plan.as_options(),
+                )
+                until(partial(has_done, query, len(plan.points)), "the last batch")
+                query.stop()
+        query = start(
+            counted(spark), broker.bootstrap, topic, tmp_path / "checkpoint", sinkId=topic
+        )
+        assert query.awaitTermination(int(_WITHIN_S))
+
+        assert query.lastProgress is not None
+        check_once(broker.bootstrap, topic, PER_BATCH * (query.lastProgress.batchId + 1))
+
+
+def has_done(query: "StreamingQuery", batches: int) -> bool:
+    """Whether the query has done so many, or has failed."""
+    done = query.lastProgress.batchId + 1 if query.lastProgress else 0
+    return done >= batches or query.exception() is not None
+
+
+@contextlib.contextmanager
+def keeping_up(broker: BrokerProcess, pid_file: Path) -> Iterator[None]:
+    """Start the broker again whenever it was killed."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.1):
+            if not is_alive(broker.pid):
+                broker.kill()  # it is; this takes note
+                broker.start()
+                pid_file.write_text(str(broker.pid))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
