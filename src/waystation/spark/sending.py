@@ -3,8 +3,8 @@
 Spark's tasks are plain functions, the client is asyncio, so the client runs on an event loop in
 a thread of its own: while the task packs rows, the batches before are on their way.  Promises:
 
-1. ``put`` returns at once while less than ``UNDER_WAY_BYTES`` wait for their answers, and waits
-   for room otherwise: a slow broker slows the task down and fills no memory;
+1. ``put`` returns at once while less than ``buffer_bytes`` wait for their answers, and waits for
+   room otherwise: a slow broker slows the task down and fills no memory;
 2. the first error of a send comes out of the next call, whatever that is, and of every later one;
 3. ``flush`` and ``prepare`` return when every batch has its answer;
 4. after ``close`` nothing is left, neither thread nor connection; what was not delivered by then
@@ -50,11 +50,12 @@ class Sending:
     def __init__(self, bootstrap: str, options: ProducerOptions) -> None:
         keep_freed_memory()
         self._bootstrap, self._options = bootstrap, _roomy(options)
+        self._most_bytes = options.get("buffer_bytes", UNDER_WAY_BYTES)
         self._producer: Producer | None = None
         self._admin: Admin | None = None
         self._changed = Condition()
         self._under_way_bytes = 0
-        self._failure: WaystationError | None = None
+        self._failure: Exception | None = None
         self._loop = new_loop()
         self._thread = Thread(target=self._loop.run_forever, name="spark-sending", daemon=True)
         self._thread.start()
@@ -123,7 +124,7 @@ class Sending:
         """Send a batch behind those before it; waits while too much is under way."""
         size_bytes = packed.batch.size_bytes
         with self._changed:
-            while self._under_way_bytes + size_bytes > UNDER_WAY_BYTES and self._under_way_bytes:
+            while self._under_way_bytes and self._under_way_bytes + size_bytes > self._most_bytes:
                 self._check()
                 self._changed.wait()
             self._check()
@@ -195,9 +196,9 @@ class Sending:
             ) from None
         await self._started.partitions_of(name)
         led = tuple(one.partition for one in found.partitions if one.leader != NO_NODE)
-        return TopicFacts(name, len(found.partitions), led, await self._most_bytes(name))
+        return TopicFacts(name, len(found.partitions), led, await self._largest_batch(name))
 
-    async def _most_bytes(self, topic: str) -> int:
+    async def _largest_batch(self, topic: str) -> int:
         """The largest batch that the topic takes; the default if the broker does not tell."""
         assert self._admin is not None, "nobody to ask"
         try:
@@ -210,17 +211,17 @@ class Sending:
         size_bytes = packed.batch.size_bytes
         try:
             delivered = self._started.submit_batch(packed.topic, packed.partition, packed.batch)
-        except WaystationError as error:
+        except Exception as error:  # the outermost frame of a thread: told to the other
             self._ended(size_bytes, error)
         else:
             delivered.add_done_callback(partial(self._delivered, size_bytes))
 
     def _delivered(self, size_bytes: int, delivered: Delivered) -> None:
         error = delivered.exception()
-        assert error is None or isinstance(error, WaystationError), f"{error!r} for a batch"
+        assert error is None or isinstance(error, Exception), f"{error!r} for a batch"
         self._ended(size_bytes, error)
 
-    def _ended(self, size_bytes: int, error: WaystationError | None) -> None:
+    def _ended(self, size_bytes: int, error: Exception | None) -> None:
         with self._changed:
             self._under_way_bytes -= size_bytes
             self._failure = self._failure or error
@@ -228,10 +229,11 @@ class Sending:
 
 
 def _roomy(options: ProducerOptions) -> ProducerOptions:
-    """``options`` with room for whole batches: how many are under way is counted here."""
+    """``options`` with room for whole batches; what is under way is counted by ``put``."""
     roomy = options.copy()
     roomy.setdefault("max_request_bytes", _REQUEST_BYTES)
-    roomy["buffer_bytes"] = 2 * UNDER_WAY_BYTES + roomy["max_request_bytes"]
+    under_way_bytes = options.get("buffer_bytes", UNDER_WAY_BYTES)
+    roomy["buffer_bytes"] = under_way_bytes + roomy["max_request_bytes"]
     return roomy
 
 
