@@ -1,8 +1,10 @@
 """Real etcd servers of Debian's package, one or a cluster of three, on loopback."""
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -21,16 +23,30 @@ class EtcdCluster:
     """``members`` servers that know each other; a context manager runs them."""
 
     def __init__(
-        self, folder: Path, members: int = 1, tls: tuple[Path, Path] | None = None
+        self,
+        folder: Path,
+        members: int = 1,
+        *,
+        tls: tuple[Path, Path, Path] | None = None,
+        quota_bytes: int = 0,
     ) -> None:
-        """``tls``: certificate with key, and the authority that clients must be signed by."""
+        """``tls``: the servers' certificate with its key, the authority that clients must be
+        signed by, and a client's certificate for questions of the test itself.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(2 * members)
         self._scheme = "https" if tls else "http"
         self._clients, self._peers = ports[:members], ports[members:]
         self.endpoints = tuple(f"127.0.0.1:{port}" for port in self._clients)
-        self._servers = [self._server(folder, n, tls) for n in range(members)]
-        self.context: ssl.SSLContext | None = None
+        self._more = ["--quota-backend-bytes", str(quota_bytes)]
+        self._context: ssl.SSLContext | None = None
+        if tls:
+            certificate, authority, client = tls
+            self._more += ["--cert-file", str(certificate), "--key-file", str(certificate)]
+            self._more += ["--trusted-ca-file", str(authority), "--client-cert-auth"]
+            self._context = ssl.create_default_context(cafile=authority)
+            self._context.load_cert_chain(client)
+        self._servers = [self._server(folder, n) for n in range(members)]
 
     def __enter__(self) -> Self:
         for server in self._servers:
@@ -56,6 +72,17 @@ class EtcdCluster:
             if server.running:
                 server.wait_until(lambda n=n: self._agrees(n))
 
+    def wait_for_port(self, member: int) -> None:
+        """Until ``member`` listens; what it says to strangers does not matter."""
+
+        def listens() -> bool:
+            host, port = self.endpoints[member].split(":")
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
+                return True
+            return False
+
+        self._servers[member].wait_until(listens)
+
     def leader(self) -> int:
         """The member that leads."""
         for n, server in enumerate(self._servers):
@@ -69,7 +96,7 @@ class EtcdCluster:
         """What ``member`` says to a request of the JSON gateway."""
         url = f"{self._scheme}://{self.endpoints[member]}/v3/{path}"
         request = urllib.request.Request(url, json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=2, context=self.context) as answer:
+        with urllib.request.urlopen(request, timeout=2, context=self._context) as answer:
             return json.load(answer)
 
     def compact(self) -> None:
@@ -88,7 +115,7 @@ class EtcdCluster:
             return False
         return True
 
-    def _server(self, folder: Path, n: int, tls: tuple[Path, Path] | None) -> Server:
+    def _server(self, folder: Path, n: int) -> Server:
         client = f"{self._scheme}://127.0.0.1:{self._clients[n]}"
         peer = f"http://127.0.0.1:{self._peers[n]}"
         everybody = ",".join(
@@ -102,10 +129,7 @@ class EtcdCluster:
         command += ["--initial-cluster", everybody, "--log-level", "warn", "--logger", "zap"]
         command += ["--heartbeat-interval", str(_HEARTBEAT_MS)]
         command += ["--election-timeout", str(_ELECTION_MS)]
-        if tls:
-            certificate, authority = tls
-            command += ["--cert-file", str(certificate), "--key-file", str(certificate)]
-            command += ["--trusted-ca-file", str(authority), "--client-cert-auth"]
+        command += self._more
         # Without the last one, this version does not start on other machines than Intel's.
         environment = {**os.environ, "GOMAXPROCS": "1", "ETCD_UNSUPPORTED_ARCH": "arm64"}
         return Server(command, folder / f"m{n}.log", environment)

@@ -33,7 +33,7 @@ from waystation.model.errors import StoreUnavailableError, TransactionTooLargeEr
 A = TypeVar("A", bound=Answer)
 
 # gRPC's codes
-_INVALID, _NOT_FOUND, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 5, 8, 14, 16
+_NOT_FOUND, _DENIED, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 5, 7, 8, 14, 16
 _PAUSE_S = 0.1
 _READ_BYTES = 1 << 18
 # A request to a server without leader is refused before it is proposed, and a watch is ended.
@@ -138,13 +138,20 @@ class Gateway:
             async with asyncio.timeout(self._timeout_s):
                 await self._authenticate(base)
                 response = await self._post(base, path, msgspec.json.encode(body))
-        except (aiohttp.ClientError, OSError, TimeoutError, LostError, NotDoneError) as problem:
+        except (
+            aiohttp.ClientError,
+            OSError,
+            TimeoutError,
+            LostError,
+            NotDoneError,
+            StoreUnavailableError,
+        ) as problem:
             self.leave(base)
             raise LostError(f"{base}: {str(problem) or 'no answer'}") from problem
         try:
             if response.status != 200:
                 code, text = problem_of(await response.read())
-                self._forget_token(code, text)
+                self.forget_token(code, text)
                 raise LostError(text)
             yield base, response.content
         except (aiohttp.ClientError, OSError, LostError) as problem:
@@ -168,6 +175,12 @@ class Gateway:
             )
         self._cluster_id = self._cluster_id or found
 
+    def forget_token(self, code: int, text: str) -> bool:
+        """Whether a new token may help: the old one ended, or rights were changed since."""
+        stale = code == _UNAUTHENTICATED or "auth token" in text or "auth store is old" in text
+        had_one, self._token = bool(self._token), "" if stale else self._token
+        return stale and had_one
+
     def _attempt_ends(self, ends_at: float, repeat: bool) -> float:
         """What may be repeated need not wait for a server that stands still."""
         if not repeat or len(self._bases) == 1:
@@ -187,7 +200,7 @@ class Gateway:
             if response.status == 200:
                 return self._read(base, said, kind)
             code, text = problem_of(said)
-            if attempt == 0 and self._forget_token(code, text):
+            if attempt == 0 and self.forget_token(code, text):
                 continue
             _raise_refusal(response.status, code, text)
         raise AssertionError("refused twice without a reason")
@@ -221,14 +234,13 @@ class Gateway:
             said = await response.read()
         if response.status != 200:
             _, text = problem_of(said)
-            raise NotDoneError(f"user {self._credentials.user!r} is refused: {text}")
+            if response.status >= 500:
+                raise NotDoneError(text)
+            raise StoreUnavailableError(
+                f"etcd at {base} refuses user {self._credentials.user!r}: {text}. Nothing was "
+                "changed; give the right user and password file"
+            )
         self._token = self._read(base, said, TokenAnswer).token
-
-    def _forget_token(self, code: int, text: str) -> bool:
-        """Whether a new token may help: the old one ended, or rights were changed since."""
-        stale = code == _UNAUTHENTICATED or "auth store is old" in text
-        had_one, self._token = bool(self._token), "" if stale else self._token
-        return stale and had_one
 
     def _unavailable(self, problems: Mapping[str, str], outcome: str) -> StoreUnavailableError:
         each = "; ".join(f"{base}: {problem}" for base, problem in problems.items())
@@ -256,6 +268,9 @@ def _raise_refusal(status: int, code: int, text: str) -> None:
         raise NotDoneError(text)
     if code == _UNAVAILABLE or status >= 500:
         raise LostError(text)
-    if code == _INVALID and "user name is empty" in text:
-        text = f"{text}: it wants to know who asks, add ?user=NAME&password-file=FILE"
+    if code == _DENIED or "user name is empty" in text:
+        raise StoreUnavailableError(
+            f"etcd refuses: {text}. Nothing was changed; give a user who may read and write this "
+            "cluster's folder by ?user=NAME&password-file=FILE"
+        )
     raise NotDoneError(text or f"HTTP status {status}")

@@ -116,6 +116,7 @@ class EtcdWatches:
             raise LostError(str(said.error))
         self._gateway.check(base, answer)
         if answer.canceled and not answer.compact_revision:
+            self._gateway.forget_token(0, answer.cancel_reason)
             raise LostError(answer.cancel_reason or "ended the watch")
         return answer
 
