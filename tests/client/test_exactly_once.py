@@ -102,7 +102,7 @@ async def copy(transaction: ReadProcessWrite) -> None:
 
 
 async def block(consumer: Consumer, producer: Producer, work: Work = copy) -> None:
-    async with consumer.transaction(producer, lasting_ms=5, timeout_ms=50) as transaction:
+    async with consumer.transaction(producer, lasting_ms=5, timeout_ms=300) as transaction:
         await work(transaction)
 
 
@@ -356,6 +356,52 @@ async def test_a_prepared_block_is_read_behind_once_it_has_ended() -> None:
         await block(consumer, producer, copy)
 
     assert broker.visible[1] == copies(0, MESSAGES)
+
+
+async def test_what_was_given_up_in_the_middle_of_a_block_is_not_committed(
+    broker: TransactionBroker,
+) -> None:
+    async def copy_and_turn_away(transaction: ReadProcessWrite) -> None:
+        await copy(transaction)
+        await consumer.assign([])
+
+    async with consumer_of(broker) as consumer, producer_to(broker) as producer:
+        await consumer.assign([SOURCE])
+        await block(consumer, producer, copy_and_turn_away)
+
+        assert not broker.visible
+
+        await consumer.assign([SOURCE])
+        await block(consumer, producer)
+
+    assert broker.visible[1] == copies(0, MESSAGES)
+    assert broker.committed == {0: MESSAGES}
+
+
+async def test_offsets_whose_commit_was_interrupted_keep_the_block_from_committing(
+    broker: TransactionBroker,
+) -> None:
+    async with (
+        consumer_of(broker, delivery="at-least-once", auto_commit=False) as consumer,
+        producer_to(broker) as producer,
+    ):
+        await consumer.assign([SOURCE])
+        messages = await consumer.poll(max_messages=MESSAGES)
+        broker.handlers[ApiKey.TXN_OFFSET_COMMIT] = lambda _: None
+
+        async def careless() -> None:
+            async with producer.transaction() as transaction:
+                transaction.submit("orders", b"result", partition=1)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.02):
+                        await transaction.commit_offsets(consumer)
+
+        with pytest.raises(TransactionAbortableError, match="interrupted"):
+            await careless()
+
+    assert messages
+    assert broker.ends == ["aborted"]
+    assert not broker.visible
 
 
 # --- what is not allowed ----------------------------------------------------------------------

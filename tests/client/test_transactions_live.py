@@ -85,6 +85,29 @@ async def test_batches_too_large_for_their_topic_are_cut(bootstrap: str, topic: 
     assert await visible(bootstrap, topic, len(pairs)) == pairs
 
 
+@pytest.mark.parametrize("commit", [True, False])
+async def test_who_prepared_is_told_if_it_was_decided_otherwise_and_goes_on(
+    bootstrap: str, topic: str, commit: bool
+) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, 1)
+    async with (
+        Producer(bootstrap, transactional_id=topic) as producer,
+        Producer(bootstrap) as other,
+    ):
+        async with producer.transaction() as transaction:
+            transaction.submit(topic, b"one")
+            prepared = await transaction.prepare()
+        await other.end(prepared, commit=not commit)
+        with pytest.raises(InvalidTxnStateError):
+            await producer.end(prepared, commit=commit)
+        async with producer.transaction() as transaction:
+            transaction.submit(topic, b"two")
+
+    expected = [(b"", b"two")] if commit else [(b"", b"one"), (b"", b"two")]
+    assert await visible(bootstrap, topic, len(expected)) == expected
+
+
 class Stage:
     """Instances that copy ``topic`` to its other name, and crash at random."""
 

@@ -100,9 +100,17 @@ class ExactReading:
             self._seek(where, offset)
 
     def positions(self) -> dict[TopicPartition, Offset]:
-        """How far the partitions were read from which the block has messages."""
+        """How far the partitions were read from which the block has messages.
+
+        Raises if one of them is not read any more: its messages would come again to another.
+        """
         feeds = self._fetcher.feeds
-        return {where: feeds[where].position for where in self._before if where in feeds}
+        for where in self._before:
+            if where not in feeds:
+                raise UnknownMemberError(
+                    f"{where} was given up in the middle of the block that has messages of it"
+                )
+        return {where: feeds[where].position for where in self._before}
 
     def committed(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """The block has had its effect."""
@@ -236,21 +244,25 @@ class ReadProcessWrite(Transaction):
 
     async def _commit_all(self) -> None:
         """Records and offsets side by side, then the transaction."""
-        reached = self._reading.positions()
         try:
-            await self._commit_offsets()
+            reached = await self._commit_offsets()
         except BaseException as error:
             await super().__aexit__(type(error), error, None)
             raise
         await super().__aexit__(None, None, None)
         self._reading.committed(reached)
 
-    async def _commit_offsets(self) -> None:
-        """How far the block's messages reach."""
-        reached = self._reading.positions()
+    async def _commit_offsets(self) -> dict[TopicPartition, Offset]:
+        """How far the block's messages reach, kept for the group if the transaction commits."""
+        try:
+            reached = self._reading.positions()
+        except UnknownMemberError as error:
+            self._transactor.failed(error)
+            raise self._transactor.standing.abortable(error) from error
         offsets = {where: CommittedOffset(offset) for where, offset in reached.items()}
         self._transactor.hurry()
         await self._transactor.commit_offsets(self._reading.group.in_transaction(offsets))
+        return reached
 
     async def _repeats(self, cause: BaseException | None) -> bool:
         """Whether the block failed by something that passes; then wait a little."""

@@ -173,6 +173,10 @@ class Transactor:
             self.failed(error)
             self.standing.check_alive()
             raise self.standing.abortable(error) from error
+        except BaseException:
+            # Whoever goes on all the same must not commit without knowing that they are in it.
+            self.failed(InvalidTxnStateError("committing offsets in it was interrupted"))
+            raise
 
     # --- how it ends ------------------------------------------------------------------------
 
@@ -221,8 +225,17 @@ class Transactor:
         return self._prepared
 
     async def end(self, *, commit: bool) -> None:
-        """Decide this producer's own prepared transaction."""
-        await self._end(commit=commit, implicit=True)
+        """Decide this producer's own prepared transaction.
+
+        Raises ``InvalidTxnStateError`` if somebody has decided otherwise; the next one may begin.
+        """
+        self.standing.ending()
+        try:
+            identity = await self._decided(lambda: self._ask_end(commit=commit, bumps=True))
+        except InvalidTxnStateError:
+            self._over(await self._renewed())
+            raise
+        self._over(identity)
 
     def holds(self, prepared: PreparedTransaction) -> bool:
         """Whether ``prepared`` is this producer's own."""
@@ -315,25 +328,34 @@ class Transactor:
             await self.abort()
             raise standing.abortable(reason) from reason
 
-    async def _end(self, *, commit: bool, implicit: bool | None = None) -> None:
-        bumps = self.standing.implicit if implicit is None else implicit
+    async def _end(self, *, commit: bool) -> None:
+        bumps = self.standing.implicit
         self.standing.ending()
         try:
-            identity = await self._decided(
-                lambda: end_transaction(
-                    self.coordinator, self._identity, commit=commit, implicit=bumps
-                )
-            )
+            identity = await self._decided(lambda: self._ask_end(commit=commit, bumps=bumps))
         except InvalidTxnStateError as error:
             if commit:
                 self.standing.died(error, self._now())
                 raise
             # The coordinator never heard of it, or somebody else has aborted it.
-            identity = await self._decided(self._initialise)
+            identity = await self._renewed()
         else:
             if not bumps and self._sending.has_gaps:
-                identity = await self._decided(self._initialise)
+                identity = await self._renewed()
         self._over(identity)
+
+    async def _ask_end(self, *, commit: bool, bumps: bool) -> Identity | None:
+        return await end_transaction(
+            self.coordinator, self._identity, commit=commit, implicit=bumps
+        )
+
+    async def _renewed(self) -> Identity:
+        """Who this producer is now that its transaction is over; dead if nobody says."""
+        try:
+            return await self._decided(self._initialise)
+        except WaystationError as error:
+            self.standing.died(error, self._now())
+            raise
 
     async def _decided(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Ask the coordinator until it answers; without an answer this producer is dead."""
