@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from tests.support.command import Ended, waystation
 
+from waystation.cli.verify import _tidy_up
 from waystation.model.ids import TopicPartition
 from waystation.testing.checker import Kind
 from waystation.testing.history import Diary, HistoryFile, Seen, Written, read_histories
+from waystation.testing.workload import Workload
 
 WHERE = TopicPartition("orders", 0)
 
@@ -95,6 +97,15 @@ def test_mistakes_are_named(tmp_path: Path, lossy: Path) -> None:
     ended = waystation("verify", "--history", str(lossy))
     assert ended.code == 2
     assert "exists already" in ended.err
+
+
+def test_topics_that_cannot_be_deleted_do_not_change_the_verdict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load = Workload(bootstrap="127.0.0.1:1", name="waystation-verify-1", seconds=1)
+    _tidy_up(load)
+
+    assert "topics waystation-verify-1-* could not all be deleted: " in capsys.readouterr().err
 
 
 def test_a_cluster_that_is_not_there_is_no_good_one(tmp_path: Path) -> None:

@@ -453,6 +453,37 @@ def test_an_end_that_was_asked_for_before_the_commit_proves_nothing() -> None:
     assert check(story.events).findings == []
 
 
+def test_one_who_asked_to_commit_and_then_to_abort_may_have_committed() -> None:
+    story = Story()
+    diary = story.of("w")
+    number = story.transact("w", (A, 0), told=False)
+    story.read("r", A, 1, w=(0, 0))
+    diary.deciding(number, commit=False)
+
+    assert check(story.events).findings == []
+
+
+def test_what_was_committed_after_the_end_was_asked_for_may_be_unseen() -> None:
+    story = Story()
+    story.write("p", (A, 0), (B, 0))
+    story.read("r", A, 1, p=(0, 0))
+    story.read("r", B, 1, p=(1, 0))
+    story.end("r", a=1, b=1)
+    assert check(story.events).complete
+
+    diary = story.of("w")
+    number = diary.begin()
+    diary.sending(number, 1)
+    diary.deciding(number, commit=True)
+    diary.ended(number, committed=True)
+    assert check(story.events).findings == []
+
+    story.write("p", (A, 1))
+    verdict = check(story.events)
+    assert verdict.findings == []
+    assert not verdict.complete
+
+
 def test_values_are_read_from_messages() -> None:
     assert Value.of(b"w1:17") == Value("w1", 17)
     assert Value.of(b"stage-2.1:3 w1:17>1") == Value("stage-2.1", 3)

@@ -143,16 +143,27 @@ def _experience(load: "Workload", path: Path, keep_topics: bool, as_json: bool) 
         say(left)
         raise
     verdict = _judged((path,))
+    if trouble or verdict.acknowledged:
+        _print(verdict, (path,), as_json)
     if trouble or verdict.findings or keep_topics:
         say(left)
     else:
-        run(load.tidy_up())
-    if trouble is None and not verdict.acknowledged:
-        raise NothingToJudgeError(path)
-    _print(verdict, (path,), as_json)
+        _tidy_up(load)
     if trouble is not None:
         raise trouble
+    if not verdict.acknowledged:
+        raise NothingToJudgeError(path)
     _end(verdict)
+
+
+def _tidy_up(load: "Workload") -> None:
+    """Delete the topics; the verdict stands, whatever comes of that."""
+    from waystation.runtime.loops import run
+
+    try:
+        run(load.tidy_up())
+    except WaystationError as error:
+        say(f"note: its topics {load.name}-* could not all be deleted: {error}")
 
 
 async def _work(load: "Workload", path: Path) -> None:

@@ -79,7 +79,7 @@ class Verdict(NamedTuple):
     aborted: int
     unknown: int
     complete: bool
-    """Whether every partition that was written to was read to its end."""
+    """Whether every partition that was written to was read to its end, after the last write."""
 
 
 def check(events: Iterable[Event]) -> Verdict:
@@ -98,7 +98,7 @@ def check(events: Iterable[Event]) -> Verdict:
         committed=fates.count(True),
         aborted=fates.count(False),
         unknown=fates.count(None),
-        complete={place.where for place in past.places.values()} <= past.finished,
+        complete=past.is_read_to_the_end(),
     )
 
 
@@ -120,8 +120,7 @@ class _Transaction:
     name: str
     values: list[Value] = field(default_factory=list)
     spans: list[tuple[str, TopicPartition, int, int]] = field(default_factory=list)
-    decided_ns: int | None = None
-    commit_wanted: bool = False
+    commit_wanted_ns: int | None = None
     ended_ns: int | None = None
     committed: bool | None = None
 
@@ -131,7 +130,12 @@ class _Transaction:
         if self.committed is not None:
             return self.committed
         # Nobody else may commit it, so that one who never asked for it never did.
-        return None if self.commit_wanted else False
+        return None if self.commit_wanted_ns is not None else False
+
+    def ask(self, at_ns: int, commit: bool) -> None:
+        """Its process asks for its end; a commit that was asked for may come true from then on."""
+        if commit and self.commit_wanted_ns is None:
+            self.commit_wanted_ns = at_ns
 
 
 @dataclass(slots=True)
@@ -158,7 +162,7 @@ class _Past:
         self._acked_ns: dict[Value, int] = {}
         for event in events:
             self._take(event)
-        self.finished = {TopicPartition(one.topic, one.partition) for one in self.ends}
+        self.finished_ns = self._finished_ns()
 
     def stints_of(self) -> dict[str, list[tuple[TopicPartition, _Stint]]]:
         """What each reader read."""
@@ -166,6 +170,16 @@ class _Past:
         for (process, where), stints in self.stints.items():
             found[process] += [(where, stint) for stint in stints]
         return found
+
+    def is_read_to_the_end(self) -> bool:
+        """Whether somebody asked for each partition's end once all that is known to be there was.
+
+        What nobody was told of, no reader can be blamed for.
+        """
+        return all(
+            self.finished_ns.get(place.where, -1) >= (self.known_ns(value) or self._acked_ns[value])
+            for value, place in self.places.items()
+        )
 
     def known_ns(self, value: Value) -> int | None:
         """Since when its sender knows that the value is there to stay; ``None`` if it does not."""
@@ -188,8 +202,7 @@ class _Past:
                     for one in event.spans
                 ]
             case Decide(at_ns, process, number, commit):
-                one = self._transaction(process, number)
-                one.decided_ns, one.commit_wanted = at_ns, commit
+                self._transaction(process, number).ask(at_ns, commit)
             case End(at_ns, process, number, committed):
                 one = self._transaction(process, number)
                 one.ended_ns, one.committed = at_ns, committed
@@ -205,6 +218,14 @@ class _Past:
                     stint.position = max(stint.position, end)
             case Note():
                 pass
+
+    def _finished_ns(self) -> dict[TopicPartition, int]:
+        """When each partition's end was asked for last."""
+        found: dict[TopicPartition, int] = {}
+        for one in self.ends:
+            where = TopicPartition(one.topic, one.partition)
+            found[where] = max(one.at_ns, found.get(where, -1))
+        return found
 
     def _transaction(self, process: str, number: int) -> _Transaction:
         key = (process, number)
@@ -270,6 +291,7 @@ class _Sightings:
         self.reads = 0
         self.places: dict[Value, _Place] = {}
         self.findings: list[Finding] = []
+        self._seen_ns: dict[Value, int] = {}
         self._past = past
         self._holders: dict[_Place, Value] = {}
         for poll in past.polls:
@@ -283,6 +305,13 @@ class _Sightings:
         if transaction.fate is None and any(one in self.places for one in transaction.values):
             return True
         return transaction.fate
+
+    def committed_ns(self, transaction: _Transaction) -> int | None:
+        """Since when it is certain that all of it is there; ``None`` if it may not be."""
+        if transaction.committed is not None:
+            return transaction.ended_ns if transaction.committed else None
+        seen = [self._seen_ns[one] for one in transaction.values if one in self._seen_ns]
+        return min(seen, default=None)
 
     def holds(self, where: TopicPartition, offset: int, value: Value) -> bool:
         """Whether it was that value which was seen there, and not another in its place."""
@@ -303,6 +332,7 @@ class _Sightings:
             self._find(Kind.PHANTOM, f"{poll.process} saw {value} at {place}, which nobody sent")
             return
         self._may_be_seen(poll, value, place)
+        self._seen_ns[value] = min(poll.at_ns, self._seen_ns.get(value, poll.at_ns))
         first = self.places.setdefault(value, place)
         said = self._past.places.get(value, place)
         if first != place:
@@ -321,7 +351,7 @@ class _Sightings:
         if owner.fate is False:
             what = f"{poll.process} saw {value} at {place}, of {owner.name}, which did not commit"
             self._find(Kind.ABORTED_READ, what)
-        elif owner.decided_ns is not None and poll.at_ns < owner.decided_ns:
+        elif owner.commit_wanted_ns is not None and poll.at_ns < owner.commit_wanted_ns:
             self._find(
                 Kind.ABORTED_READ,
                 f"{poll.process} saw {value} at {place}, of {owner.name}, before it was committed",
@@ -421,16 +451,21 @@ def _beyond_the_end(past: _Past, there: dict[TopicPartition, _Row]) -> dict[Valu
 
 
 def _nowhere(past: _Past, seen: _Sightings) -> dict[Value, str]:
-    """What was committed without anybody knowing its place, and was seen nowhere."""
-    if not {place.where for place in past.places.values()} <= past.finished:
+    """What was committed without anybody knowing its place, and was seen nowhere.
+
+    It may stand in any partition, so that all of them must have been read to the end since.
+    """
+    if not past.is_read_to_the_end():
         return {}
-    return {
-        value: "its place was never told, and nobody saw it"
-        for transaction in past.transactions.values()
-        if seen.committed(transaction)
-        for value in transaction.values
-        if value not in past.places and value not in seen.places
-    }
+    read_ns = min(past.finished_ns.values(), default=-1)
+    found = {}
+    for transaction in past.transactions.values():
+        committed_ns = seen.committed_ns(transaction)
+        if committed_ns is not None and committed_ns < read_ns:
+            for value in transaction.values:
+                if value not in past.places and value not in seen.places:
+                    found[value] = "its place was never told, and nobody saw it"
+    return found
 
 
 # --- what groups processed --------------------------------------------------------------------

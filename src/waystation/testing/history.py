@@ -12,6 +12,7 @@ against what a cluster may do.  Three promises make it evidence:
 Readers in a history see only what is committed (``isolation="read_committed"``).
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -252,7 +253,10 @@ class HistoryFile:
 
     def write(self, event: Event) -> None:
         """Add one line."""
-        os.write(self._file, self._encoder.encode(event) + b"\n")
+        line = self._encoder.encode(event) + b"\n"
+        if os.write(self._file, line) < len(line):
+            # Whatever came behind half a line could not be told from it.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def close(self) -> None:
         """No more lines."""

@@ -95,9 +95,9 @@ async def _block(
         if not commit:
             await transaction.abort()
             diary.ended(number, committed=False)
-    # Else it was aborted, to be repeated, or only the log knows.
-    if transaction.is_committed:
-        diary.ended(number, committed=True)
+    # Not reached where the end is in doubt: then only the log knows.
+    if commit and number >= 0:
+        diary.ended(number, committed=transaction.is_committed)
     return len(taken)
 
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from waystation.client.outgoing import Delivered
 from waystation.client.producer import Producer
+from waystation.client.transaction import Transaction
+from waystation.model.errors import TransactionAbortableError
 from waystation.testing.history import Diary, Value, Written
 
 __all__ = [
@@ -84,20 +86,28 @@ async def write_transactions(
         async for many in pace.lots():
             commit = pace.chance.random() >= aborts
             number = diary.begin()
-            async with producer.transaction() as transaction:
-                sending = []
-                for value in diary.sending(number, many):
-                    topic, partition = target.choose(pace.chance)
-                    key = f"k{pace.chance.randrange(KEYS)}" if partition is None else None
-                    sending.append(
-                        (value, transaction.submit(topic, str(value), key=key, partition=partition))
-                    )
-                await acknowledged(diary, sending)
-                diary.deciding(number, commit=commit)
-                if not commit:
-                    await transaction.abort()
+            try:
+                async with producer.transaction() as transaction:
+                    await _write_in(transaction, target, diary, pace, number, many)
+                    diary.deciding(number, commit=commit)
+                    if not commit:
+                        await transaction.abort()
+            except TransactionAbortableError:
+                diary.ended(number, committed=False)
+                raise
             # Not reached where the end is in doubt: then only the log knows.
             diary.ended(number, committed=commit)
+
+
+async def _write_in(
+    transaction: Transaction, target: Target, diary: Diary, pace: Pace, number: int, many: int
+) -> None:
+    sending = []
+    for value in diary.sending(number, many):
+        topic, partition = target.choose(pace.chance)
+        key = f"k{pace.chance.randrange(KEYS)}" if partition is None else None
+        sending.append((value, transaction.submit(topic, str(value), key=key, partition=partition)))
+    await acknowledged(diary, sending)
 
 
 async def acknowledged(diary: Diary, sending: Sequence[tuple[Value, Delivered]]) -> None:
