@@ -324,6 +324,7 @@ def test_topics_that_are_not_there_are_one_line(txn: Txn) -> None:
         ["abort", "id", "--producer", "1"],
         ["abort", "--producer", "1"],
         ["abort", "--partition", "orders:0"],
+        ["abort", "--partition", "orders:²", "--producer", "1"],
         ["abort", "--partition", "orders", "--producer", "1"],
         ["abort", "--partition", ":0", "--producer", "1"],
         ["abort", "--partition", "orders:0", "--producer", "1", "--prepared"],

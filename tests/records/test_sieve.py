@@ -208,11 +208,14 @@ def test_a_tombstone_of_no_time_that_can_be_told_stays_undated(ancient: int) -> 
         batch_of((b"a", None), times=(0,))[61:],
     )
 
-    left = sift(batch)
+    sieve = Sieve(map_of(batch), Terms(END, NOW, DAY_MS, {}), no_one)
+    left = sieve.sift(batch, peek(batch), must_stay=False)
 
     assert left is not None
     assert records_of(left) == records_of(batch)
-    assert peek(left).delete_horizon == (None if ancient == -(1 << 63) else NOW + DAY_MS)
+    horizon = None if ancient == -(1 << 63) else NOW + DAY_MS
+    assert peek(left).delete_horizon == sieve.horizon == horizon
+    assert (left is batch) == (horizon is None), "it would be written anew with every pass"
 
 
 def test_a_retention_without_end_is_a_horizon_at_the_end_of_time() -> None:

@@ -217,7 +217,7 @@ def _place(text: str) -> "TopicPartition":
     from waystation.model.ids import TopicPartition
 
     topic, _, number = text.rpartition(":")
-    if not topic or not number.isdigit():
+    if not topic or not number.isdecimal():
         raise click.UsageError(f"--partition {text!r}: must be TOPIC:PARTITION")
     return TopicPartition(topic, int(number))
 

@@ -237,14 +237,18 @@ class Sieve:
         kept, tombstones, newest = self._survivors(batch, header, drop_tombstones)
         if not kept:
             return self._without_records(batch, header, must_stay)
-        dated = tombstones > 0 and horizon is None and self._is_clean(header)
-        if dated:
+        may_be_dated = tombstones > 0 and horizon is None and self._is_clean(header)
+        if may_be_dated:
             horizon = Millis(min(terms.now + terms.delete_retention_ms, _END_OF_TIME))
+        left = batch
+        if kept < header.records_count or may_be_dated:
+            left = self._rewritten(header, kept, newest, horizon)
+            horizon = peek(left).delete_horizon
+            if kept == header.records_count and horizon is None:
+                left = batch  # of a time that is too far from any horizon
         if tombstones and horizon is not None:
             self.horizon = horizon if self.horizon is None else min(self.horizon, horizon)
-        if kept == header.records_count and not dated:
-            return batch
-        return self._rewritten(header, kept, newest, horizon)
+        return left
 
     def _sift_marker(self, batch: Buffer, header: BatchHeader, must_stay: bool) -> Buffer | None:
         if self._endings.needs(header):
