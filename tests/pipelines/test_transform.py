@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from tests.pipelines.topic_contents import by_key, contents, create, fill, values
+from tests.pipelines.topic_contents import by_key, contents, create, fill, forget_commits, values
 from waystation.pipelines.failures import JobError, JobFailedError
 from waystation.pipelines.job import follow
 from waystation.pipelines.topic_job import sink_name
@@ -61,9 +61,7 @@ def test_sql_makes_a_topic_of_a_topic_in_the_order_of_each_key(
     run(spark, bootstrap, topic, out, **asked)
 
     fill(bootstrap, topic, orders(20))
-    # As if the driver had died between the sink's commit and Spark's: the batch is repeated.
-    for left in (tmp_path / "state" / "commits").iterdir():
-        left.unlink()
+    forget_commits(tmp_path / "state")
     run(spark, bootstrap, topic, out, **asked)
 
     found, wanted = contents(bootstrap, out), [*range(1, 100, 2), *range(1, 20, 2)]
@@ -73,7 +71,7 @@ def test_sql_makes_a_topic_of_a_topic_in_the_order_of_each_key(
     }
     assert sorted(one.timestamp - NOON_MS for one in found) == sorted(wanted)
     assert {one.headers for one in found} == {(("trace", b"%d" % n),) for n in wanted}
-    pinned = json.loads((tmp_path / "state" / "topic-output.json").read_text())
+    pinned = json.loads((tmp_path / "state" / "output.json").read_text())
     assert pinned == {"topic": out, "sinkId": sink_name("transform", [topic], None, out)}
 
 
@@ -199,11 +197,11 @@ def test_a_checkpoint_belongs_to_one_output(
         run(spark, bootstrap, topic, f"{topic}-absent", checkpoint=tmp_path, sql=asked["sql"])
     run(spark, bootstrap, topic, out, **asked)
 
-    with pytest.raises(JobError, match=rf"state belongs to the topic {out}, not to other"):
+    with pytest.raises(JobError, match=rf"state belongs to the output {out}, not to other"):
         run(spark, bootstrap, topic, "other", **asked)
     with pytest.raises(JobError, match=r"has written as the sink transform-.*, not as mine"):
         run(spark, bootstrap, topic, out, **asked, sink_id="mine")
-    (tmp_path / "state" / "topic-output.json").unlink()
+    (tmp_path / "state" / "output.json").unlink()
     with pytest.raises(JobError, match="state holds the progress of another job"):
         run(spark, bootstrap, topic, out, **asked)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from waystation import Admin, Consumer, Producer
@@ -67,6 +68,12 @@ def by_key(found: Sequence[Read]) -> dict[bytes | None, list[bytes | None]]:
     for one in found:
         grouped.setdefault(one.key, []).append(one.value)
     return grouped
+
+
+def forget_commits(checkpoint: Path) -> None:
+    """As if the driver had died between the sink's commit and Spark's: the batch is repeated."""
+    for left in (checkpoint / "commits").iterdir():
+        left.unlink()
 
 
 async def _all_of(bootstrap: str, where: TopicPartition, settled: bool) -> list[Read]:

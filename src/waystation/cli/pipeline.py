@@ -15,6 +15,8 @@ JOBS = {
     "archive": "Write topics to a table of a lake or to a topic, each record once.",
     "transform": "Write what becomes of topics into a topic, by SQL or a function.",
     "replay": "Send messages of the past into a topic once more, from a lake or a topic.",
+    "dedupe": "Copy topics into a topic, each message id once.",
+    "sessions": "Tell which messages of a key belong together, when they have ended.",
     "metrics": "Count what comes by the minute, into a table and a report.",
     "capacity": "Tell how much there is, how fast it grows, how long the disk lasts.",
     "audit": "Compare topics with their lake, offset for offset.",

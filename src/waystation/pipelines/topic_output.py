@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
     from waystation.pipelines.checkpoint import Checkpoint
 
-__all__ = ["start_in_order", "start_into_topic"]
+__all__ = ["pinned_sink", "start_in_order", "start_into_topic", "started"]
 
-_PIN = "topic-output.json"
+_PIN = "output.json"
+_NOTHING = object()
 _BY_COLUMN = "(named by each row)"
 
 
@@ -64,7 +65,13 @@ def start_into_topic(
     writer = frame.writeStream.format(FORMAT).outputMode(output_mode)
     for option, value in told.items():
         writer = writer.option(option, value)
-    return _started(writer, to, name, available_now=available_now, every_s=every_s)
+    return started(
+        writer,
+        checkpoint=to.checkpoint,
+        name=name,
+        available_now=available_now,
+        every_s=every_s,
+    )
 
 
 def start_in_order(
@@ -92,7 +99,13 @@ def start_in_order(
     told = to.pinned(frame, sink_id, first_sink_id)
     write = partial(_write_in_order, together, tuple(order_by), tuple(columns), told)
     writer = frame.writeStream.outputMode("append").foreachBatch(write)
-    return _started(writer, to, name, available_now=available_now, every_s=every_s)
+    return started(
+        writer,
+        checkpoint=to.checkpoint,
+        name=name,
+        available_now=available_now,
+        every_s=every_s,
+    )
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,8 @@ class _Destination:
         from waystation.pipelines.checkpoint import Checkpoint
 
         notes = Checkpoint(frame.sparkSession, self.checkpoint)
-        known = self._pin(notes, sink_id, first_sink_id)
+        first = first_sink_id or f"topic-{uuid.uuid4().hex}"
+        known = pinned_sink(notes, {"topic": self.topic}, sink_id, first)
         told = {
             "bootstrap.servers": self.bootstrap,
             **({} if self.topic is None else {"topic": self.topic}),
@@ -125,27 +139,34 @@ class _Destination:
         said = {name.lower(): as_option(value) for name, value in self.options.items()}
         return said.get("deliveryguarantee", EXACTLY_ONCE) == EXACTLY_ONCE
 
-    def _pin(self, notes: "Checkpoint", sink_id: str | None, first_sink_id: str | None) -> str:
-        pinned: dict[str, Any] | None = notes.read(_PIN)
-        if pinned is None:
-            _refuse_used(notes)
-            chosen = sink_id or first_sink_id or f"topic-{uuid.uuid4().hex}"
-            pinned = {"topic": self.topic, "sinkId": chosen}
-            notes.write(_PIN, pinned)
-        if pinned["topic"] != self.topic:
-            raise JobError(
-                f"--checkpoint {notes.folder} belongs to the topic {pinned['topic'] or _BY_COLUMN},"
-                f" not to {self.topic or _BY_COLUMN}. Remedy: give every output a checkpoint of "
-                "its own"
-            )
-        known: str = pinned["sinkId"]
-        if sink_id not in (None, known):
-            raise JobError(
-                f"--checkpoint {notes.folder} has written as the sink {known}, not as {sink_id}: "
-                "what it repeats after a crash would be doubled. Remedy: leave --sink-id away, or "
-                "begin anew with another --checkpoint"
-            )
-        return known
+
+def pinned_sink(
+    notes: "Checkpoint", output: Mapping[str, str | None], sink_id: str | None, first: str
+) -> str:
+    """The name that the sink has for this checkpoint; chosen and pinned if it is fresh.
+
+    ``output`` says what is written to, as ``{"topic": "orders"}``.
+    """
+    ((kind, place),) = output.items()
+    pinned: dict[str, Any] | None = notes.read(_PIN)
+    if pinned is None:
+        _refuse_used(notes)
+        pinned = {kind: place, "sinkId": sink_id or first}
+        notes.write(_PIN, pinned)
+    if pinned.get(kind, _NOTHING) != place:
+        belongs = pinned.get("topic", pinned.get("lake")) or _BY_COLUMN
+        raise JobError(
+            f"--checkpoint {notes.folder} belongs to the output {belongs}, not to "
+            f"{place or _BY_COLUMN}. Remedy: give every output a checkpoint of its own"
+        )
+    known: str = pinned["sinkId"]
+    if sink_id not in (None, known):
+        raise JobError(
+            f"--checkpoint {notes.folder} has written as the sink {known}, not as {sink_id}: "
+            "what it repeats after a crash would be doubled. Remedy: leave --sink-id away, or "
+            "begin anew with another --checkpoint"
+        )
+    return known
 
 
 def _refuse_used(notes: "Checkpoint") -> None:
@@ -156,15 +177,16 @@ def _refuse_used(notes: "Checkpoint") -> None:
         )
 
 
-def _started(
+def started(
     writer: "DataStreamWriter",
-    to: _Destination,
-    name: str | None,
     *,
+    checkpoint: str,
+    name: str | None,
     available_now: bool,
     every_s: float,
 ) -> "StreamingQuery":
-    writer = writer.option("checkpointLocation", to.checkpoint)
+    """Start a query that is otherwise ready."""
+    writer = writer.option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     if available_now:
