@@ -18,8 +18,9 @@ from waystation.records.control import Marker, marker_batch
 from waystation.records.header import batches, peek
 from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import Disk
-from waystation.storage.log import Appended, Log
+from waystation.storage.log import Log
 from waystation.storage.settings import StorageSettings
+from waystation.storage.surroundings import Appended
 from waystation.testing.disk import SimulatedDisk
 
 NAME = TopicPartition("orders", 0)

@@ -7,7 +7,8 @@ from waystation.cli.main import main
 from waystation.model.offsets import Millis
 from waystation.partition.partition import Partition
 from waystation.records.control import Marker
-from waystation.storage.log import Appended, Log
+from waystation.storage.log import Log
+from waystation.storage.surroundings import Appended
 
 
 def names_no_aborted_transactions() -> None:

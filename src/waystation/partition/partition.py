@@ -46,8 +46,9 @@ from waystation.replication.epochs import EpochEnd
 from waystation.replication.leader import DISK, LeaderState
 from waystation.storage.flusher import Flusher
 from waystation.storage.journal import Journal
-from waystation.storage.log import Appended, Log, LogSlice
+from waystation.storage.log import Log, LogSlice
 from waystation.storage.producer_state import OpenTransaction
+from waystation.storage.surroundings import Appended
 
 ACKS_ALL = -1
 _EVERYTHING = Offset(1 << 63)

@@ -9,14 +9,12 @@
 
 A log belongs to the loop's thread; only tickets (``tickets.py``) are for others.  Opening is in
 ``recovery.py``, finding batches in ``reader.py``, growing old in ``retention.py``, cutting in
-``truncation.py``, compacting in ``compaction.py``.
+``truncation.py``, compacting in ``compaction.py``; what is around a log in ``surroundings.py``.
 """
 
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Protocol
 
 from waystation.model.errors import OffsetOutOfRangeError, StorageError
 from waystation.model.ids import LeaderEpoch, TopicId, TopicPartition
@@ -24,16 +22,13 @@ from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.records.control import Marker, read_marker
 from waystation.records.header import BatchHeader, batches, peek, stamp
-from waystation.replication.epochs import EpochEnd, LeaderEpochs
+from waystation.replication.epochs import EpochEnd
 from waystation.storage import names
 from waystation.storage.checkpoints import encode_epochs
-from waystation.storage.disk import Disk, DiskFile
-from waystation.storage.open_files import OpenFiles
-from waystation.storage.producer_state import ProducerStates
 from waystation.storage.reader import LogSlice, Reader
-from waystation.storage.reserve import Reserve
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import encode_snapshot
+from waystation.storage.surroundings import Appended, Home, Opened, Pending
 from waystation.storage.tickets import (
     NO_DESCRIPTORS,
     NO_SPACE,
@@ -45,101 +40,12 @@ from waystation.storage.txn_index import AbortedTxn
 from waystation.storage.unstable import EndedTransaction
 from waystation.telemetry.logs import get_logger
 
-__all__ = ["Appended", "FlushTicket", "Home", "Log", "LogSlice", "Opened"]
+__all__ = ["FlushTicket", "Log", "LogSlice"]
 
 _INT32_MAX = (1 << 31) - 1
 _WRITE_BACK_BYTES = 1 << 20
 _ENDS_MAX = 16
 _events = get_logger("storage")
-
-
-class Appended(NamedTuple):
-    """Where a batch went; ``duplicate`` if it went there before."""
-
-    base_offset: Offset
-    last_offset: Offset
-    append_time: Millis
-    duplicate: bool = False
-
-
-class Home(Protocol):
-    """The data directory a log lies in, as far as the log needs it."""
-
-    path: Path
-    disk: Disk
-    files: OpenFiles
-    offline: str | None
-    reserve: Reserve
-    producer_expiration_ms: int
-
-    def fail(self, reason: str) -> None:
-        """Take everything in the directory offline."""
-        ...
-
-    def write_back(self, file: DiskFile, position: int, nbytes: int) -> None:
-        """Let the disk begin with bytes that nobody waits for yet."""
-        ...
-
-    def holds(self, log: "Log") -> bool:
-        """Whether ``log`` is one of the directory's, and not deleted meanwhile."""
-        ...
-
-    def disown(self, log: "Log") -> None:
-        """Do nothing more for ``log``, which is about to be deleted."""
-        ...
-
-    def delete_log(self, log: "Log") -> None:
-        """Remove a log with all its records."""
-        ...
-
-    def drop_files(self, log: "Log", segment: Segment, now: Millis) -> None:
-        """Rename the files of a segment that the log needs no more, and remove them later."""
-        ...
-
-    def write_clean_ends(self) -> None:
-        """Write down how far each log was compacted.  Any thread."""
-        ...
-
-    def plan_log_starts(self) -> Callable[[], None]:
-        """What writes down where logs start, to be run by a thread."""
-        ...
-
-    def check_start_written(self, log: "Log", start: Offset) -> None:
-        """Raise if a crash could let ``log`` begin before ``start`` again."""
-        ...
-
-    def write_marks(self, log: "Log") -> None:
-        """Write down at once where ``log`` begins, and where recovery begins with it."""
-        ...
-
-
-class Pending(Protocol):
-    """A compacted segment that is on its way into the log."""
-
-    def finish(self) -> None:
-        """Bring it there now, for good."""
-        ...
-
-
-class Opened(NamedTuple):
-    """What recovery found of a log, or what a new one begins with."""
-
-    segments: list[Segment]
-    log_start: Offset
-    log_end: Offset
-    recovery_point: Offset
-    epochs: LeaderEpochs
-    epochs_changed: bool
-    """Whether they are not what their checkpoint says."""
-    producers: ProducerStates
-    snapshots: list[Offset]
-    damage: list[str]
-    tail_bytes: int
-    """What lies behind the recovery point."""
-    retired: list[Segment]
-    """Segments that end before the log's start and wait to be dropped."""
-    clean_end: Offset
-    """The end of what was compacted."""
 
 
 class Log:

@@ -31,10 +31,11 @@ from waystation.replication.epochs import LeaderEpochs
 from waystation.storage import names
 from waystation.storage.checkpoints import read_epochs
 from waystation.storage.cuttings import keep_aside, keep_segment_aside
-from waystation.storage.log import Home, Log, Opened
+from waystation.storage.log import Log
 from waystation.storage.producer_state import ProducerStates
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import decode_snapshot
+from waystation.storage.surroundings import Home, Opened
 from waystation.storage.swapping import finish_swaps
 from waystation.storage.txn_index import ENTRY as TXN_ENTRY
 from waystation.storage.unstable import EndedTransaction
