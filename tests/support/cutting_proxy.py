@@ -13,6 +13,7 @@ class CuttingProxy:
         host, port = target.rsplit(":", 1)
         self._target = (host, int(port))
         self._connections: set[asyncio.Task[None]] = set()
+        self._holding = False
         self._losing = ""
         self._at_least_bytes = 0
         self.lost = 0
@@ -45,12 +46,23 @@ class CuttingProxy:
         """
         self._losing, self._at_least_bytes = what, at_least_bytes
 
+    def hold(self) -> None:
+        """Cut, and take no new connections until ``resume``."""
+        self._holding = True
+        self.cut()
+
+    def resume(self) -> None:
+        """Take connections again."""
+        self._holding = False
+
     async def _accept(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         requests = None
         try:
+            if self._holding:
+                return
             server, requests = await asyncio.open_connection(*self._target)
             await self._pass_both_ways(client, requests, server, answers)
         except (asyncio.CancelledError, OSError):

@@ -31,7 +31,7 @@ from waystation.coordination.zookeeper_lease import ZookeeperLease
 from waystation.coordination.zookeeper_plan import HEAD, Delete, Plan, SetData, Step, plan
 from waystation.coordination.zookeeper_reader import Own, Reader
 from waystation.coordination.zookeeper_session import Access, LostError, RefusedError, Session
-from waystation.model.errors import LeaseExpiredError, StoreUnavailableError
+from waystation.model.errors import LeaseExpiredError, StoreUnavailableError, WaystationError
 from waystation.runtime.clock import Clock, SystemClock
 from waystation.runtime.tasks import Tasks
 from waystation.telemetry.logs import get_logger
@@ -61,14 +61,18 @@ class ZookeeperStore:
         clock: Clock | None = None,
         timeout_s: float = 5.0,
         history_max: int = HISTORY_MAX,
+        begin: Callable[..., Session] = Session,
     ) -> None:
-        """``folder`` is what is ours in there; it is made if it is missing."""
+        """``folder`` is what is ours in there; it is made if it is missing.
+
+        ``begin`` makes a session: a simulation has its own.
+        """
         self._access = access
         self._layout = Layout(folder)
         self._clock = clock or SystemClock()
         self._timeout_s = timeout_s
         self._history_max = history_max
-        self._session = Session(access, _SESSION_S, timeout_s, on_connected=self._on_connected)
+        self._session = begin(access, _SESSION_S, timeout_s, on_connected=self._on_connected)
         self._reader = Reader(self._session, self._layout)
         self._reading = asyncio.Lock()
         self._watches = Watches(0, history_max)
@@ -130,7 +134,7 @@ class ZookeeperStore:
     ) -> TxnResult:
         """As the port says; planned again only when ZooKeeper said that it did nothing."""
         check_txn(compares, puts, deletes, leases)
-        name = uuid4().hex
+        name = _new_name()
         ends_at = self._loop.time() + self._timeout_s
         while self._loop.time() < ends_at:
             if not self._reader.copy.holds(compares):
@@ -186,23 +190,22 @@ class ZookeeperStore:
 
     async def _found(self) -> None:
         """Make what is missing; refuse a folder that another program or version made."""
-        for path, data in (
-            (self._layout.root, FORMAT),
-            *((path, b"") for path in self._layout.folders),
-        ):
-            with contextlib.suppress(NodeExistsError):
-                await self._session.call("create", path, data, makepath=True)
+        with contextlib.suppress(NodeExistsError):
+            await self._session.call("create", self._layout.root, FORMAT, makepath=True)
         found, _ = await self._session.call("get", self._layout.root)
         if found != FORMAT:
             raise StoreUnavailableError(
                 f"{self._layout.root} of {self._access.name} holds {found[:40]!r}, this version "
                 f"reads {FORMAT!r}: it belongs to another program or to a newer Waystation"
             )
+        for path in self._layout.folders:
+            with contextlib.suppress(NodeExistsError):
+                await self._session.call("create", path, b"")
 
     async def _catch_up(self, *, asking_all: bool = True) -> None:
         """Bring the copy to the newest state, or to the newest that our server knows."""
         async with self._reading:
-            if asking_all:
+            if asking_all or self._reader.distrusted:
                 await self._session.agree(self._layout.head)
             moved = await self._reader.advance(self._on_news)
             if moved.anew:
@@ -221,8 +224,8 @@ class ZookeeperStore:
                 if self._leases_moved:
                     await self._reap()
                 await self._drop_old_changes()
-            except (LostError, StoreUnavailableError) as problem:
-                _events.warning("store.unreachable", store=self._access.name, reason=str(problem))
+            except (LostError, WaystationError) as problem:
+                _events.warning("store.not.followed", store=self._access.name, reason=str(problem))
                 await asyncio.sleep(_PAUSE_S)
                 self._news.set()
 
@@ -236,9 +239,7 @@ class ZookeeperStore:
         try:
             while True:
                 await self._catch_up()
-                nodes = await self._session.call(
-                    "get_children", self._layout.leases, watch=self._on_leases
-                )
+                nodes = await self._reader.children(self._layout.leases, watch=self._on_leases)
                 alive = {0, *map(lease_of, nodes)}
                 items = self._reader.copy.items.items()
                 dead = {key: held.zxid for key, held in items if held.lease not in alive}
@@ -257,9 +258,9 @@ class ZookeeperStore:
             return
         by_age = sorted(changes, key=changes.__getitem__)
         old = by_age[: min(len(changes) - _CHANGES_KEPT, _DROPPED_AT_ONCE)]
-        dropped, state = await self._session.call("get", self._layout.changes)
-        upto = max(int(dropped or b"0"), *(changes[name] for name in old))
-        steps: list[Step] = [SetData(self._layout.changes, b"%d" % upto, state.version)]
+        dropped, writes = await self._reader.dropped()
+        upto = max(dropped, *(changes[name] for name in old))
+        steps: list[Step] = [SetData(self._layout.changes, b"%d" % upto, writes)]
         steps += [Delete(self._layout.change(name), -1) for name in old]
         # Refused if somebody else does the same just now, which is as good.
         with contextlib.suppress(RefusedError):
@@ -298,3 +299,8 @@ class ZookeeperStore:
         # The loop may have been closed before the last of kazoo's threads ended.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
+
+
+def _new_name() -> str:
+    """A change's name, which no other has in any process."""
+    return uuid4().hex

@@ -5,7 +5,8 @@ afterwards that nothing happened meanwhile; otherwise what changed meanwhile is 
 does.  A connection's reads are answered in the order they were asked for, and never from an older
 state than before, so that this suffices; what was read over two connections is not believed.
 
-Changes are listed for a while only.  A copy that missed more is read anew as a whole.
+Changes are listed for a while only.  A copy that missed more is read anew as a whole; so is one
+whose session expired, since the service may have been set back to an older state meanwhile.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,7 +37,7 @@ class Own(NamedTuple):
 
 
 class _MissedError(Exception):
-    """Changes that are no longer listed, or a store that was set back."""
+    """Changes that are no longer listed."""
 
 
 class Reader:
@@ -46,24 +47,41 @@ class Reader:
         self._session = session
         self._layout = layout
         self.copy = Copy()
+        self._loaded_after = -1
         # Our own changes on their way into the copy, by name.
         self.own: dict[str, Own] = {}
+
+    @property
+    def distrusted(self) -> bool:
+        """Whether the copy may be of another past than the service's."""
+        return self._loaded_after != self._session.expiries
 
     async def advance(self, on_news: OnNews) -> Advance:
         """Bring the copy to what the server knows; ``on_news`` is called when that is more."""
         try:
-            if self.copy.revision:
+            if not self.distrusted:
                 return Advance(await self._advance(self.copy, on_news))
         except _MissedError:
             pass
         while True:
+            expiries = self._session.expiries
             fresh = await self._load()
             try:
                 await self._advance(fresh, on_news)
             except _MissedError:
                 continue
-            self.copy = fresh
+            self.copy, self._loaded_after = fresh, expiries
             return Advance(None, anew=True)
+
+    async def children(self, path: str, watch: OnNews | None = None) -> list[str]:
+        """The names of the nodes in a folder."""
+        names: list[str] = await self._ask("get_children", path, watch=watch)
+        return names
+
+    async def dropped(self) -> tuple[int, int]:
+        """Up to which zxid changes are no longer listed, and how often that was written."""
+        data, state = await self._ask("get", self._layout.changes)
+        return int(data or b"0"), state.version
 
     async def _advance(self, copy: Copy, on_news: OnNews) -> Change | None:
         """Read until nothing happened meanwhile, and only then touch ``copy``."""
@@ -72,15 +90,12 @@ class Reader:
         read: dict[str, Held | None] = {}
         seen: dict[str, int] = {}
         while True:
-            graves = await self._session.call("exists", self._layout.graves)
-            head = await self._session.call("exists", self._layout.head, watch=on_news)
+            graves = await self._ask("exists", self._layout.graves)
+            head = await self._ask("exists", self._layout.head, watch=on_news)
             if self._session.connections != connection:
                 raise LostError("the connection was lost")
             if head.mzxid == revision:
                 break
-            if head.mzxid < revision:
-                await self._agree_to_go_back(revision)
-                continue
             known = len(seen)
             read |= await self._unseen(copy, seen)
             if len(seen) == known:
@@ -93,10 +108,10 @@ class Reader:
     async def _load(self) -> Copy:
         """Everything, as it was at one revision or later; ``_advance`` makes it exact."""
         connection = self._session.connections
-        changes = await self._session.call("get_children", self._layout.changes)
-        graves = await self._session.call("exists", self._layout.graves)
-        head = await self._session.call("exists", self._layout.head)
-        nodes = await self._session.call("get_children", self._layout.items)
+        changes = await self.children(self._layout.changes)
+        graves = await self._ask("exists", self._layout.graves)
+        head = await self._ask("exists", self._layout.head)
+        nodes = await self.children(self._layout.items)
         found = await self._items(map(key_of, nodes))
         if self._session.connections != connection:
             raise LostError("the connection was lost")
@@ -106,9 +121,9 @@ class Reader:
 
     async def _unseen(self, copy: Copy, seen: dict[str, int]) -> dict[str, Held | None]:
         """What changes touched that are neither in the copy nor in ``seen``, which gets them."""
-        listed = set(await self._session.call("get_children", self._layout.changes))
-        dropped, _ = await self._session.call("get", self._layout.changes)
-        if int(dropped or b"0") > copy.revision:
+        listed = set(await self.children(self._layout.changes))
+        dropped, _ = await self.dropped()
+        if dropped > copy.revision:
             raise _MissedError
         copy.changes = {name: zxid for name, zxid in copy.changes.items() if name in listed}
         new = listed - copy.changes.keys() - seen.keys()
@@ -142,6 +157,16 @@ class Reader:
                 found[key] = Held(value, stat.mzxid, stat.version, lease)
         return found
 
+    async def _ask(self, method: str, path: str, **options: Any) -> Any:
+        """About a node that is always there, but at a server that lags far behind."""
+        try:
+            answer = await self._session.call(method, path, **options)
+        except NoNodeError:
+            answer = None
+        if answer is None:
+            raise LostError(f"{path} is not there")
+        return answer
+
     async def _get(self, paths: Iterable[str]) -> list[Any]:
         """Data and state of each node, or ``None`` where there is none."""
         answers = await self._session.calls("get", list(paths))
@@ -149,13 +174,6 @@ class Reader:
             if isinstance(answer, BaseException) and not isinstance(answer, NoNodeError):
                 raise answer
         return [None if isinstance(answer, NoNodeError) else answer for answer in answers]
-
-    async def _agree_to_go_back(self, revision: int) -> None:
-        """A server may lag behind a copy; a whole service that does was set back."""
-        await self._session.agree(self._layout.head)
-        head = await self._session.call("exists", self._layout.head)
-        if head.mzxid < revision:
-            raise _MissedError
 
 
 def _apply(copy: Copy, read: dict[str, Held | None]) -> Change | None:

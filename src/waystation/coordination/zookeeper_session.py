@@ -111,6 +111,8 @@ class Session:
         self._connected = asyncio.Event()
         # Grows with every connection: answers to two of them may come from different states.
         self.connections = 0
+        # Grows with every session that ended: the next may find the service set back.
+        self.expiries = 0
         self._on_connected = on_connected
         self._on_expired = on_expired
         self._closed = False
@@ -234,6 +236,7 @@ class Session:
     def _changed(self, state: str) -> None:
         """In kazoo's thread: note what became of the connection, and return at once."""
         if state == KazooState.LOST:
+            self.expiries += 1
             self._on_expired()
         self._tell_loop(lambda: self._note(state))
 
