@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,64 +16,110 @@ from click.testing import CliRunner
 
 from tests.pipelines.committed import committed
 from tests.spark.topics import create
-from tests.support.spark_cluster import QUICK_JAVA
+from tests.support.soak import SOAKING
+from tests.support.spark_cluster import QUICK_JAVA, kill_session
 from waystation import Producer
 from waystation.pipelines.init import command
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(240)]
 
-BIN = Path(sys.executable).parent
+BIN, ROOT = Path(sys.executable).parent, Path(__file__).parents[2]
+TOPIC, TO = "declared", "declared-checked"
 FIRST = [("anna", 1, 12.5), ("ben", 2, 7.25), ("anna", 3, 30.0)]
 SECOND = [("ben", 4, 1.0), ("cleo", 5, 2.0)]
 
 
-def test_a_second_run_adds_only_what_is_new(bootstrap: str, tmp_path: Path) -> None:
-    project, topic, to = tmp_path / "orders", "declared", "declared-checked"
+@pytest.fixture
+def project(bootstrap: str, tmp_path: Path) -> Path:
+    """A new one, and its topics."""
     made = CliRunner().invoke(
-        command, [str(project), "--bootstrap", bootstrap, "--topic", topic, "--to", to]
+        command, [str(tmp_path / "orders"), "--bootstrap", bootstrap, "--topic", TOPIC, "--to", TO]
     )
     assert made.exit_code == 0, made.output
-    create(bootstrap, topic, 2)
-    create(bootstrap, to, 2)
+    create(bootstrap, TOPIC, 2)
+    create(bootstrap, TO, 2)
+    return tmp_path / "orders"
 
-    send(bootstrap, topic, FIRST, rubbish="two coffees, please")
-    run(project)
+
+@pytest.fixture
+def run(project: Path, tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """Runs the project; everyday in one Java machine, since starting it takes longest."""
+    if SOAKING:
+        yield partial(run_by_command, project)
+        return
+    words = [sys.executable, "-m", "tests.pipelines.declared_runs"]
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(
+            words,
+            cwd=project,
+            env={**environment(), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        ) as runs,
+    ):
+        yield partial(run_once_more, runs, tmp_path / "log")
+        kill_session(runs)
+
+
+def test_a_second_run_adds_only_what_is_new(
+    bootstrap: str, project: Path, run: Callable[[], None]
+) -> None:
+    send(bootstrap, TOPIC, FIRST, rubbish="two coffees, please")
+    run()
 
     assert orders(project) == sorted(FIRST)
     assert [row["text"] for row in rows(project, "rejected")] == ["two coffees, please"]
     assert totals(project) == {"anna": (2, 42.5), "ben": (1, 7.25)}
-    assert returned(bootstrap, to) == sorted(FIRST)
+    assert returned(bootstrap, TO) == sorted(FIRST)
 
-    send(bootstrap, topic, SECOND)
-    run(project)
+    send(bootstrap, TOPIC, SECOND)
+    run()
 
     assert len(rows(project, "bronze")) == len(FIRST) + len(SECOND) + 1
     assert orders(project) == sorted(FIRST + SECOND)
     assert len(rows(project, "rejected")) == 1
     assert totals(project) == {"anna": (2, 42.5), "ben": (2, 8.25), "cleo": (1, 2.0)}
-    assert returned(bootstrap, to) == sorted(FIRST + SECOND)
+    assert returned(bootstrap, TO) == sorted(FIRST + SECOND)
 
 
-def run(project: Path) -> None:
-    """As its README says, from a folder below it."""
-    environment = {
-        **os.environ,
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "SPARK_CONF_DIR": "conf",
-        "SPARK_SUBMIT_OPTS": f"{QUICK_JAVA} -Dderby.system.durability=test",
-    }
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        environment.pop(name, None)
+def run_by_command(project: Path) -> None:
+    """As its README says."""
     done = subprocess.run(
         [BIN / "spark-pipelines", "run"],
         cwd=project,
-        env=environment,
+        env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
+
+
+def run_once_more(runs: "subprocess.Popen[bytes]", log: Path) -> None:
+    assert runs.stdin is not None
+    assert runs.stdout is not None
+    runs.stdin.write(b"\n")
+    runs.stdin.flush()
+    said = b""
+    while not said.endswith(b"it ran\n"):
+        line = runs.stdout.readline()
+        assert line, f"{said.decode()[-3_000:]}{log.read_text()[-3_000:]}"
+        said += line
+
+
+def environment() -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if "PYSPARK" not in name},
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "SPARK_CONF_DIR": "conf",
+        "SPARK_SUBMIT_OPTS": f"{QUICK_JAVA} -Dderby.system.durability=test",
+        # So the session's server takes any free port.
+        "SPARK_TESTING": "1",
+    }
 
 
 def send(
