@@ -108,6 +108,17 @@ def test_a_log_that_was_never_finished_is_removed(disk: SimulatedDisk) -> None:
     assert str(NAME) not in names_in(disk, ROOT)
 
 
+def test_a_log_whose_metadata_had_no_name_yet_is_removed(disk: SimulatedDisk) -> None:
+    """Its maker was killed between writing the file and giving it its name."""
+    directory = open_directory(disk)
+    disk.make_directory(FOLDER)
+    disk.open(FOLDER / "partition.metadata.tmp", create=True).pwrite(b"version: 0", 0)
+
+    assert directory.open_logs(lambda _: SMALL) == []
+    assert directory.offline is None
+    assert str(NAME) not in names_in(disk, ROOT)
+
+
 def test_records_without_partition_metadata_are_not_removed(disk: SimulatedDisk) -> None:
     directory, log = new_log(disk)
     append_values(log, b"a")

@@ -155,7 +155,7 @@ class DataDirectory:
         try:
             return decode_partition_metadata(self.disk.read(path / names.PARTITION_METADATA))
         except FileNotFoundError:
-            if any(one.size_bytes for one in self.disk.entries(path)):
+            if any(one.size_bytes for one in self.disk.entries(path) if not _is_half_made(one)):
                 raise ValueError(
                     f"{names.PARTITION_METADATA} is missing, so nobody knows whose records these "
                     "are: restore it, or move the directory away"
@@ -475,6 +475,11 @@ class DataDirectory:
         self.disk.unlink(marker)
         self.disk.sync_directory(self.path)
         return True
+
+
+def _is_half_made(entry: Entry) -> bool:
+    """Whether it is the metadata of a directory whose maker died before it had its name."""
+    return entry.name == names.PARTITION_METADATA + names.TEMPORARY
 
 
 def _not_usable(path: Path, error: OSError) -> str:
