@@ -1,0 +1,147 @@
+"""Drivers of jobs from topic to topic are killed while they write: each message once, in order."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.pipelines.topic_contents import by_key, contents, create, fill
+from tests.support.soak import SOAKING, count
+from waystation.pipelines.dedupe import dedupe
+from waystation.pipelines.job import follow
+from waystation.pipelines.sessions import sessions
+from waystation.pipelines.transform import transform
+from waystation.testing.process import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(count(240, 3_600))]
+
+MESSAGES = count(4_000, 40_000)
+PER_BATCH = count(400, 1_000)
+KEYS = 20
+ROUNDS = count(1, 10)
+NOON_MS = 1_769_860_800_000
+SESSION = 25
+"""So many messages of a key follow each other, second by second; then it is away for a minute."""
+
+IN, OUT = "orders", "orders-out"
+
+
+class JobKind(NamedTuple):
+    """A job, what it is asked for, and what it must have written of each key."""
+
+    start: Callable[..., Any]
+    asked: dict[str, Any]
+    copies: int
+    written: Callable[[list[int]], list[bytes]]
+
+
+def _sessions_of(numbers: list[int]) -> list[bytes]:
+    """The counts of those that are over: behind the last one nothing comes."""
+    whole = len(numbers) // SESSION - (len(numbers) % SESSION == 0)
+    return [b"%d" % SESSION] * whole
+
+
+KINDS = {
+    "transform": JobKind(
+        transform,
+        {"sql": "SELECT key, concat('t', cast(value AS string)) AS value FROM messages"},
+        1,
+        lambda numbers: [b"t%d" % number for number in numbers],
+    ),
+    "dedupe": JobKind(
+        dedupe,
+        {"id": "header:id", "within": "1 hour"},
+        2,
+        lambda numbers: [b"%d" % number for number in numbers],
+    ),
+    "sessions": JobKind(sessions, {"gap": "30 seconds", "late": "30 seconds"}, 1, _sessions_of),
+}
+OF_TODAY = [*KINDS] if SOAKING else ["transform"]
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "data").start() as process:
+        create(process.bootstrap, IN, OUT)
+        yield process
+
+
+def numbers_of(key: int) -> list[int]:
+    return [*range(key, MESSAGES, KEYS)]
+
+
+def records(copies: int) -> Iterator[dict[str, Any]]:
+    """Every key in turn; a copy comes at once, as a producer would send it again."""
+    for number in range(MESSAGES):
+        turn = number // KEYS
+        at_s = turn + turn // SESSION * 60
+        for _ in range(copies):
+            yield {
+                "value": b"%d" % number,
+                "key": b"k%d" % (number % KEYS),
+                "headers": [("id", b"%d" % number)],
+                "timestamp": NOON_MS + at_s * 1_000,
+            }
+
+
+@pytest.mark.parametrize("name", OF_TODAY)
+def test_a_driver_that_is_killed_while_it_writes_loses_and_doubles_nothing(
+    spark: "SparkSession", own_broker: BrokerProcess, tmp_path: Path, name: str
+) -> None:
+    kind, chance = KINDS[name], random.Random(name)
+    fill(own_broker.bootstrap, IN, records(kind.copies))
+
+    for _ in range(ROUNDS):
+        kill_one(name, kind, own_broker.bootstrap, tmp_path, chance)
+    asked = {**kind.asked, "source_options": {"maxOffsetsPerTrigger": 10 * PER_BATCH}}
+    query = kind.start(
+        spark,
+        bootstrap=own_broker.bootstrap,
+        topics=IN,
+        to=OUT,
+        checkpoint=tmp_path / "state",
+        available_now=True,
+        **asked,
+    )
+    follow(query, json_output=True)
+
+    found = by_key(contents(own_broker.bootstrap, OUT))
+    shown = {key: [as_told(name, value) for value in values] for key, values in found.items()}
+    assert shown == {b"k%d" % key: kind.written(numbers_of(key)) for key in range(KEYS)}
+
+
+def as_told(name: str, value: bytes | None) -> bytes | None:
+    """Of a session, how many messages it has."""
+    return b"%d" % json.loads(value or b"")["messages"] if name == "sessions" else value
+
+
+def kill_one(name: str, kind: JobKind, bootstrap: str, home: Path, chance: random.Random) -> None:
+    """Let a driver begin, and end it with its Java machine somewhere in the middle of a batch."""
+    command = [sys.executable, "-m", f"waystation.pipelines.{name}", "--json", "--every", "0"]
+    command += ["--bootstrap", bootstrap, "--topics", IN, "--to", OUT]
+    command += ["--checkpoint", str(home / "state"), "--master", "local[2]"]
+    command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+    command += ["--option", f"maxOffsetsPerTrigger={PER_BATCH}"]
+    for option, value in kind.asked.items():
+        command += [f"--{option}", value]
+    with (home / "log").open("ab") as log:
+        driver = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+    with driver:
+        assert driver.stdout is not None
+        first = driver.stdout.readline()
+        time.sleep(chance.random())
+        os.killpg(driver.pid, signal.SIGKILL)
+    assert first, f"it ended before its first batch did: {(home / 'log').read_text()}"
