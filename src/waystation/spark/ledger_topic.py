@@ -48,7 +48,7 @@ TOPIC: Final = "__waystation_sinks"
 PARTITIONS: Final = 4
 """A sink's place is computed with this number, whatever partitions are added later."""
 
-CHANGE_TIMEOUT_MS: Final = 10_000
+CHANGE_TIMEOUT_MS: Final = 5_000
 """How long one who died in the middle of a change holds up others of the same partition."""
 
 _CONFIGS: Final = {
