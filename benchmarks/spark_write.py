@@ -44,6 +44,7 @@ OURS, EXACTLY_ONCE = "waystation, at-least-once", "waystation, exactly-once"
 CONNECTOR, TUNED = "kafka sink", "kafka sink, large batches"
 PARTITIONS = 4
 KEYS = 10_000
+_NUMBER_BYTES = 10
 _QUICK_FACTOR = 0.25
 _REQUIRED = 1.0
 
@@ -121,8 +122,10 @@ def _facts(jars: list[Path]) -> dict[str, object]:
 
 
 def _frame(spark: SparkSession, rows: int, value_bytes: int, *, with_keys: bool) -> DataFrame:
-    """Rows that cost Spark little to make, each another."""
-    value = f"CAST(lpad(CAST(id AS STRING), {value_bytes}, 'x') AS BINARY) AS value"
+    """Rows that cost Spark little to make: mostly the same letters, each with another number."""
+    rest = f"repeat('x', {value_bytes - _NUMBER_BYTES})"
+    number = f"lpad(CAST(id AS STRING), {_NUMBER_BYTES}, '0')"
+    value = f"CAST(concat({number}, {rest}) AS BINARY) AS value"
     key = f"CAST(CAST(id % {KEYS} AS STRING) AS BINARY) AS key"
     numbers = spark.range(0, rows, 1, 2)
     return numbers.selectExpr(key, value) if with_keys else numbers.selectExpr(value)
