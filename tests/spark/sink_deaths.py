@@ -1,8 +1,8 @@
 """A sink that dies on its way, or is stopped there and wakes up late.
 
 ``register_deadly`` makes the format ``deadly``: as ``waystation``, but where a plan says so it
-kills the process it runs in, stops it (``kill -STOP``), or kills the broker.  Each death happens
-once.  Run as a program, this is a driver whose queries are all stopped at their points:
+kills the process it runs in, stops it (``kill -STOP``), lets it pause, or kills the broker, once.
+Run as a program, this is a driver whose queries are all stopped at their points:
 
     python -m tests.spark.sink_deaths HOME BOOTSTRAP TOPIC POINT...
 """
@@ -31,7 +31,9 @@ OF_TASKS = ("written", "prepared", "task done")
 OF_DRIVER = ("undecided", "decided", "one ended", "all ended", "committed")
 POINTS = (*OF_TASKS, *OF_DRIVER)
 
-EXIT, STOP, BROKER = "exit", "stop", "broker"
+EXIT, STOP, BROKER, PAUSE = "exit", "stop", "broker", "pause"
+
+PAUSE_S = 2.5
 
 
 class Plan(NamedTuple):
@@ -56,6 +58,9 @@ class Plan(NamedTuple):
             return
         if self.how == EXIT:
             os._exit(9)
+        if self.how == PAUSE:
+            time.sleep(PAUSE_S)
+            return
         if self.how == BROKER:
             os.kill(int((self.home / "broker.pid").read_text()), signal.SIGKILL)
             return

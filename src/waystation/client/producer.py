@@ -51,12 +51,14 @@ class Producer:
         connect: Connect = connect_tcp,
         clock: Clock | None = None,
         chance: Random | None = None,
+        create_topics: bool = True,
         **options: Unpack[ProducerOptions],
     ) -> None:
+        """``create_topics`` lets brokers that do so make a topic that is sent to."""
         self.settings, connection = producer_settings(options)
         self._clock = clock or SystemClock()
         self._router = Router(
-            bootstrap, connection, connect=connect, chance=chance, create_topics=True
+            bootstrap, connection, connect=connect, chance=chance, create_topics=create_topics
         )
         self._transactor: Transactor | None = None
         self._standing: Standing | None = None

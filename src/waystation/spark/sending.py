@@ -7,7 +7,8 @@ a thread of its own: while the task packs rows, the batches before are on their 
    room otherwise: a slow broker slows the task down and fills no memory;
 2. the first error of a send comes out of the next call, whatever that is, and of every later one;
 3. ``flush`` and ``prepare`` return when every batch has its answer;
-4. after ``close`` nothing is left, neither thread nor connection; what was not delivered by then
+4. a topic that is deleted meanwhile is an error soon, also if it is made anew; none is made here;
+5. after ``close`` nothing is left, neither thread nor connection; what was not delivered by then
    is given up.
 """
 
@@ -17,15 +18,16 @@ from concurrent.futures import Future
 from functools import partial
 from threading import Condition, Thread
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, NoReturn, Self, TypeVar, cast
 
 from waystation.client.admin import Admin
+from waystation.client.errors import is_retriable
 from waystation.client.options import ConnectionOptions, ProducerOptions
 from waystation.client.outgoing import Delivered
 from waystation.client.producer import Producer
 from waystation.client.transactor import PreparedTransaction
 from waystation.model.errors import UnknownTopicError, WaystationError
-from waystation.model.ids import NO_NODE
+from waystation.model.ids import NO_NODE, TopicId
 from waystation.runtime.loops import new_loop
 from waystation.spark.encode import BATCH_BYTES, Encoder, Packed, TopicFacts
 from waystation.spark.memory import keep_freed_memory
@@ -36,6 +38,7 @@ T = TypeVar("T")
 
 UNDER_WAY_BYTES: Final = 16 << 20
 _REQUEST_BYTES: Final = 8 << 20
+_LOOK_EVERY_S: Final = 1.0
 _MESSAGE_BYTES: Final = 1_048_588
 """What a topic takes where nobody says otherwise."""
 
@@ -53,6 +56,7 @@ class Sending:
         self._most_bytes = options.get("buffer_bytes", UNDER_WAY_BYTES)
         self._producer: Producer | None = None
         self._admin: Admin | None = None
+        self._lives: dict[str, TopicId] = {}
         self._changed = Condition()
         self._under_way_bytes = 0
         self._failure: Exception | None = None
@@ -123,23 +127,19 @@ class Sending:
     def put(self, packed: Packed) -> None:
         """Send a batch behind those before it; waits while too much is under way."""
         size_bytes = packed.batch.size_bytes
-        with self._changed:
-            while self._under_way_bytes and self._under_way_bytes + size_bytes > self._most_bytes:
-                self._check()
-                self._changed.wait()
-            self._check()
-            self._under_way_bytes += size_bytes
+        while not self._has_room(size_bytes):
+            self.run(self._look())
         self._loop.call_soon_threadsafe(self._submit, packed)
 
     def flush(self) -> None:
         """Return when everything that was put has reached its broker."""
         self._check()
-        self.run(self._flush())
+        self.run(self._unless_gone(self._flush()))
 
     def prepare(self) -> PreparedTransaction:
         """Let the transaction, with everything that was put, wait for its outcome."""
         self._check()
-        return self.run(self._prepare())
+        return self.run(self._unless_gone(self._prepare()))
 
     def abort(self) -> None:
         """Take back everything that was put, if there is a transaction."""
@@ -157,10 +157,25 @@ class Sending:
         if self._failure is not None:
             raise self._failure
 
+    def _has_room(self, size_bytes: int) -> bool:
+        """Whether so much may go under way, after some waiting for it; then it counts as if."""
+
+        def is_known() -> bool:
+            under_way_bytes = self._under_way_bytes
+            fits = not under_way_bytes or under_way_bytes + size_bytes <= self._most_bytes
+            return fits or self._failure is not None
+
+        with self._changed:
+            if not self._changed.wait_for(is_known, _LOOK_EVERY_S):
+                return False
+            self._check()
+            self._under_way_bytes += size_bytes
+            return True
+
     async def _start(self, transactional_id: str | None) -> None:
         options = self._options.copy()
         options["transactional_id"] = transactional_id
-        producer = await Producer(self._bootstrap, **options).start()
+        producer = await Producer(self._bootstrap, create_topics=False, **options).start()
         self._producer = producer
         if transactional_id is not None:
             await producer.transactor.begin()
@@ -172,10 +187,49 @@ class Sending:
             self._check()  # says it better than how many have failed
             raise
         self._check()
+        await self._look()
 
     async def _prepare(self) -> PreparedTransaction:
-        self._check()  # a batch that was refused at once is missing in the transaction
+        await self._flush()
         return await self._started.prepare()
+
+    async def _unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` gives, unless a topic is found deleted while it takes long.
+
+        A producer waits for a topic that is not there, in case it is being made.
+        """
+        working, watching = asyncio.create_task(work), asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else await watching
+        finally:
+            for one in (working, watching):
+                one.cancel()
+            await asyncio.wait({working, watching})
+
+    async def _watch(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            await self._look()
+
+    async def _look(self) -> None:
+        """Raise if a topic is not the one any more that was written to before."""
+        for name, life in self._lives.items():
+            assert self._admin is not None, "nobody to ask"
+            try:
+                is_same = (await self._admin.describe_topic(name)).id == life
+            except UnknownTopicError:
+                is_same = False
+            except WaystationError as error:
+                if not is_retriable(error):
+                    raise
+                continue  # a broker that is away; the sends themselves wait for it
+            if not is_same:
+                raise UnknownTopicError(
+                    f"topic {name} was deleted while it was written to: what was in it is gone. "
+                    f"If that was meant, create it with `waystation topic create {name}` and "
+                    "start again"
+                )
 
     async def _close(self) -> None:
         producer, self._producer = self._producer, None
@@ -194,6 +248,7 @@ class Sending:
             raise UnknownTopicError(
                 f"topic {name} does not exist: create it with `waystation topic create {name}`"
             ) from None
+        self._lives[name] = found.id
         await self._started.partitions_of(name)
         led = tuple(one.partition for one in found.partitions if one.leader != NO_NODE)
         return TopicFacts(name, len(found.partitions), led, await self._largest_batch(name))
