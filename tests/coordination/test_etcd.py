@@ -13,12 +13,6 @@ from waystation.coordination.etcd import EtcdStore
 _folders = counting()
 
 
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    with EtcdCluster(tmp_path_factory.mktemp("etcd")) as cluster:
-        yield cluster
-
-
 class EtcdBackend:
     """A folder of the test's own in a server that the module's tests share."""
 

@@ -3,7 +3,6 @@
 import asyncio
 import ssl
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from waystation.coordination.etcd import EtcdStore
 from waystation.coordination.etcd_gateway import Credentials
 from waystation.model.errors import CompactedError, InvalidConfigError, StoreUnavailableError
 from waystation.runtime.clock import SystemClock
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    with EtcdCluster(tmp_path_factory.mktemp("etcd")) as cluster:
-        yield cluster
-
 
 # --- watches that cannot go on ---
 

@@ -1,7 +1,6 @@
 """The ZooKeeper store: the port's promises on a real server, and those of its own."""
 
 import asyncio
-from collections.abc import Iterator
 from itertools import count as counting
 
 import pytest
@@ -12,12 +11,6 @@ from waystation.coordination.zookeeper import ZookeeperStore
 from waystation.coordination.zookeeper_session import Access
 
 _folders = counting()
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperEnsemble]:
-    with ZookeeperEnsemble(tmp_path_factory.mktemp("zookeeper")) as ensemble:
-        yield ensemble
 
 
 class ZookeeperBackend:

@@ -27,12 +27,6 @@ from waystation.model.errors import (
 )
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperEnsemble]:
-    with ZookeeperEnsemble(tmp_path_factory.mktemp("zookeeper")) as ensemble:
-        yield ensemble
-
-
 @pytest.fixture
 def access(zookeeper: ZookeeperEnsemble) -> Access:
     return Access(zookeeper.endpoints)
