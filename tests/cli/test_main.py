@@ -43,6 +43,7 @@ def test_help_imports_no_command() -> None:
         "group reset",
         "txn abort",
         "txn find-hanging",
+        "sink resolve",
     ],
 )
 def test_every_command_explains_itself_with_an_example(command: str) -> None:

@@ -66,6 +66,7 @@ __all__ = [
     "given_up",
     "is_decided",
     "leftovers_of_batch",
+    "leftovers_of_operator",
     "leftovers_of_others",
     "may_take_back",
     "next_step",
@@ -243,6 +244,15 @@ def leftovers_of_batch(
 def taken_by_operator(state: SinkState | None, run: str) -> SinkState | None:
     """An operator has the sink, whoever had it."""
     return state if state is None or state.run == run else _taken(state, run)
+
+
+def leftovers_of_operator(
+    state: SinkState | None, run: str, seen: Iterable[PreparedTransaction]
+) -> list[PreparedTransaction]:
+    """Which of those that were ``seen`` an operator may abort who has taken the sink."""
+    if state is None or state.run != run:
+        return []
+    return [one for one in seen if one not in state.decided]
 
 
 def resolved(state: SinkState | None, run: str) -> SinkState | None:

@@ -12,6 +12,7 @@ __all__ = [
     "DecidedRowsMissingError",
     "LedgerBusyError",
     "LedgerFormatError",
+    "NoSuchSinkError",
     "NoTwoPhaseCommitError",
     "OlderCheckpointError",
     "PreparedRowsGoneError",
@@ -113,7 +114,8 @@ class DecidedRowsMissingError(SinkError):
             f"{_listed(gone)}, by an operator or by transaction.prepared.max.ms of the broker. "
             "The rest of the batch is visible. The sink stays stopped so that nobody overlooks "
             f"this: look at it with `waystation sink show {self.sink}`, write the missing rows "
-            f"once more by other means, then `waystation sink resolve {self.sink}`"
+            f"once more by other means, then `waystation sink resolve {self.sink} "
+            "--accept-missing`"
         )
 
 
@@ -129,6 +131,15 @@ class ReplayDiffersError(SinkError):
             f"should be, go on with `waystation sink resolve {self.sink}`; otherwise start with "
             "the newest checkpoint"
         )
+
+
+class NoSuchSinkError(SinkError):
+    """No facts: nothing was ever written into it, or it was forgotten."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+    def _sentence(self, *facts: object) -> str:
+        return "nothing was ever written under that name: `waystation sink list` shows all"
 
 
 class NoTwoPhaseCommitError(SinkError):

@@ -29,6 +29,7 @@ from waystation.spark.decisions import Next
 from waystation.spark.ledger import Ledger
 from waystation.spark.sink_errors import (
     DecidedRowsMissingError,
+    NoSuchSinkError,
     PreparedRowsGoneError,
     SinkError,
     SinkTakenOverError,
@@ -37,7 +38,16 @@ from waystation.spark.sink_errors import (
 from waystation.spark.sink_state import Attempt, SinkState, Task, task_of, transactional_id
 from waystation.telemetry.logs import get_logger
 
-__all__ = ["Admitted", "Dropped", "OpenTransaction", "SinkSteps", "TaskMessage", "Transactions"]
+__all__ = [
+    "Admitted",
+    "Dropped",
+    "OpenTransaction",
+    "Resolved",
+    "SinkSteps",
+    "TaskMessage",
+    "Transactions",
+    "named",
+]
 
 T = TypeVar("T")
 Fate = tuple[str, str, str]
@@ -103,6 +113,14 @@ class TaskMessage(NamedTuple):
     task: Task
     prepared: PreparedTransaction | None
     rows: int
+
+
+class Resolved(NamedTuple):
+    """What an operator's word did: transactional ids, and what is gone for good."""
+
+    committed: tuple[str, ...]
+    aborted: tuple[str, ...]
+    missing: tuple[Fate, ...]
 
 
 class SinkSteps:
@@ -200,31 +218,33 @@ class SinkSteps:
 
     # --- operators ------------------------------------------------------------------------------
 
-    async def resolve(self, sink: str, run: str, *, accept_missing: bool) -> list[str]:
-        """End everything of a sink that is open, in the name of an operator; what was done.
+    async def resolve(self, sink: str, run: str, *, accept_missing: bool) -> "Resolved":
+        """End everything of a sink that is open, in the name of an operator.
 
-        What is decided is committed, the rest is aborted.  Decided rows that are gone are an
-        error, unless that is accepted.
+        What is decided is committed, the rest is aborted; whatever run has the sink is shut out.
+        Decided rows that are gone are an error, unless that is accepted.
         """
         state = await self._ledger.change(
             sink, lambda state: decisions.taken_by_operator(state, run)
         )
         if state is None:
-            return []
-        done = []
+            raise NoSuchSinkError(sink)
+        missing: tuple[Fate, ...] = ()
         if not state.ended:
             missing = await self._commit_all(sink, state.decided)
             if missing and not accept_missing:
                 raise DecidedRowsMissingError(sink, state.batch, missing)
-            done += [f"committed {one.transactional_id}" for one in state.decided]
         seen = [one.transaction for one in await self._transactions.open_of(sink)]
-        after = await self._ledger.read(sink)
-        if after is not None and after.run == run:
-            left = [one for one in seen if one not in after.decided]
-            await self._take_back(left)
-            done += [f"aborted {one.transactional_id}" for one in left]
+        left = decisions.leftovers_of_operator(await self._ledger.read(sink), run, seen)
+        await self._take_back(left)
         await self._ledger.change(sink, lambda state: decisions.resolved(state, run))
-        return done
+        gone = {one[1] for one in missing}
+        ended = () if state.ended else state.decided
+        return Resolved(
+            tuple(one.transactional_id for one in ended if one.transactional_id not in gone),
+            tuple(one.transactional_id for one in left),
+            missing,
+        )
 
     async def forget(self, sink: str) -> None:
         """Remove the record of a sink; whoever uses its name then is a new one."""
