@@ -19,9 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.storage_faults.operations import NAME, TOPIC_ID, Producer
+from tests.storage_faults.lives import Lives, Weighted
+from tests.storage_faults.operations import Producer
 from waystation.model.errors import OutOfOrderSequenceError, StorageError, WaystationError
-from waystation.model.ids import LeaderEpoch, NodeId, ProducerEpoch, ProducerId
+from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.records.batch import BatchBuilder, records_of
@@ -31,12 +32,11 @@ from waystation.records.record import Record
 from waystation.runtime.regions import FileRegion
 from waystation.storage.cleanable import Dirt, dirt_of
 from waystation.storage.compaction import Compaction
-from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import Disk
 from waystation.storage.retention import retire
 from waystation.storage.settings import StorageSettings
 from waystation.storage.tickets import NO_SPACE
-from waystation.testing.disk import PowerLossError, SimulatedDisk
+from waystation.testing.disk import SimulatedDisk
 
 KEYS = [b"key-%d" % number for number in range(7)]
 CODECS = (Codec.NONE, Codec.NONE, Codec.NONE, Codec.LZ4)
@@ -62,14 +62,13 @@ class Begun(NamedTuple):
     at: int
 
 
-class CompactedTrial:
-    """One compacted log on one disk, for as many lives as the seed has crashes."""
+class CompactedTrial(Lives):
+    """One compacted log."""
+
+    CRASHES_AGAIN = 0.4
 
     def __init__(self, seed: int, disk: Disk, path: Path, crash: Callable[[], Disk]) -> None:
-        """``crash`` returns the disk of the next life."""
-        self.chance = chance = random.Random(seed)
-        self.disk, self.path, self._crash = disk, path, crash
-        self.now = 1_000_000
+        super().__init__(seed, disk, path, crash)
         self.records: dict[int, Record] = {}
         self.batches: list[Batch] = []
         self.tombstones: dict[int, int] = {}
@@ -77,11 +76,12 @@ class CompactedTrial:
         self.begun: list[Begun] = []
         self.through: list[Begun] = []
         self.producers = [Producer(100 + number) for number in range(2)]
-        self.flushed_end = self.start = self.start_written = 0
+        self.start = 0
         self.passed_end = 0
         self.was_cut = False
-        self.lives = 1
-        self.settings = TopicSettings(
+
+    def _chosen_settings(self, chance: random.Random) -> tuple[TopicSettings, StorageSettings]:
+        settings = TopicSettings(
             cleanup_policy=chance.choice((("compact",), ("compact",), ("compact", "delete"))),
             segment_bytes=chance.choice((300, 1_000, 4_000)),
             index_interval_bytes=chance.choice((0, 100, 1_000)),
@@ -91,9 +91,7 @@ class CompactedTrial:
             min_compaction_lag_ms=chance.choice((0, 0, 300)),
             delete_retention_ms=chance.choice((0, 400, 3_000)),
         )
-        self.storage = StorageSettings(recovery_bytes_max=0)
-        self.directory = DataDirectory(self.path, self.disk, self.storage, NodeId(1))
-        self.log = self.directory.create_log(NAME, TOPIC_ID, self.settings)
+        return settings, StorageSettings(recovery_bytes_max=0)
 
     # --- what can happen ----------------------------------------------------------------
 
@@ -102,29 +100,12 @@ class CompactedTrial:
         for _ in range(steps):
             self.step(_ACTIONS)
         self.crash()
-        self._stay_powered()
+        self.lose_power(-1)
         self.checkpoint()
         self.compact()
-        self._stay_powered()
+        self.lose_power(-1)
         self.check()
         self.restart_cleanly()
-
-    def _stay_powered(self) -> None:
-        if isinstance(self.disk, SimulatedDisk):
-            self.disk.lose_power(-1)
-
-    def step(self, actions: "tuple[tuple[Callable[[CompactedTrial], None], int], ...]") -> None:
-        """One random thing."""
-        choices, weights = zip(*actions, strict=True)
-        self.now += self.chance.randrange(200)
-        try:
-            self.chance.choices(choices, weights)[0](self)
-        except PowerLossError:
-            self.crash()
-        except StorageError:
-            assert self.directory.offline is not None
-        if self.directory.offline is not None:
-            self.crash()
 
     def append(self) -> None:
         self._append(None)
@@ -149,9 +130,6 @@ class CompactedTrial:
             step()
         if self.directory.offline is None:
             self.start_written = max(self.start_written, start)
-
-    def roll(self) -> None:
-        self.log.maybe_roll(Millis(self.now))
 
     def retire(self) -> None:
         retire(self.log, Millis(self.now), Offset(self.flushed_end))
@@ -235,51 +213,16 @@ class CompactedTrial:
             self.compact()
         self.disk.space_bytes = None
 
-    def crash(self) -> None:
-        """Lose power and come back; now and then power is lost again while coming back."""
-        self.disk = self._crash()
-        while self.chance.random() < 0.4 and isinstance(self.disk, SimulatedDisk):
-            self.disk.lose_power(self.chance.randrange(40))
-            try:
-                self._reopen()
-            except PowerLossError:
-                self.disk = self._crash()
-            else:
-                return
-        self._reopen()
-
-    def crash_and_lose_snapshots(self) -> None:
-        """What is known of producers must then come from the log itself."""
-        self.disk = self._crash()
-        for entry in self.disk.entries(self.log.path):
-            if entry.name.endswith(".snapshot"):
-                self.disk.unlink(self.log.path / entry.name)
-        self.disk.sync_directory(self.log.path)
-        self._reopen()
-
-    def lose_power_soon(self) -> None:
-        """In the middle of one of the next actions."""
-        if isinstance(self.disk, SimulatedDisk):
-            self.disk.lose_power(self.chance.randrange(40))
-
     def compact_and_lose_power(self) -> None:
-        if isinstance(self.disk, SimulatedDisk):
-            self.checkpoint()
-            self.disk.lose_power(self.chance.randrange(30))
-            self.compact()
+        self.checkpoint()
+        self.lose_power(self.chance.randrange(30))
+        self.compact()
 
     def compact_with_a_failing_sync(self) -> None:
         if isinstance(self.disk, SimulatedDisk):
             self.disk.fail_sync(self.chance.randrange(8))
             self.compact()
             self.disk.fail_sync(_NEVER)
-
-    def restart_cleanly(self) -> None:
-        self.directory.close({})
-        self.directory.unlock()
-        if self.directory.offline is None:
-            self.flushed_end, self.start_written = self.log.log_end, self.log.log_start
-            self._reopen()
 
     # --- what must hold -----------------------------------------------------------------
 
@@ -456,15 +399,9 @@ class CompactedTrial:
             offset = found.next_offset
         return there
 
-    def _reopen(self) -> None:
-        self.lives += 1
-        self.directory = DataDirectory(self.path, self.disk, self.storage, NodeId(1))
-        logs = self.directory.open_logs(lambda _: self.settings)
-        assert self.directory.offline is None, self.directory.offline
-        (self.log,) = logs
+    def _check_after_restart(self) -> None:
         log = self.log
         assert not log.damage, log.damage
-        assert log.log_end >= self.flushed_end, f"lost [{log.log_end}, {self.flushed_end})"
         assert self.start_written <= log.log_start <= self.start
         assert log.log_end in (0, *(b.end for b in self.batches))
         assert log.clean_end <= self.reached_end
@@ -484,8 +421,6 @@ class CompactedTrial:
             sent = [batch for batch in self.batches if batch.producer == producer.id]
             producer.next_sequence = sent[-1].sequence + sent[-1].end - sent[-1].base if sent else 0
 
-
-Weighted = tuple[tuple[Callable[[CompactedTrial], None], int], ...]
 
 _MEANWHILE: Weighted = (
     (CompactedTrial.append, 6),

@@ -15,30 +15,24 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-from uuid import UUID
 
+from tests.storage_faults.lives import NAME, Lives, Weighted
 from waystation.model.errors import OutOfOrderSequenceError, StorageError, WaystationError
 from waystation.model.ids import (
     LeaderEpoch,
-    NodeId,
     ProducerEpoch,
     ProducerId,
-    TopicId,
-    TopicPartition,
 )
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.records.batch import BatchBuilder, records_of
 from waystation.records.header import peek
-from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import Disk
 from waystation.storage.log import Log
 from waystation.storage.retention import retire
 from waystation.storage.settings import StorageSettings
-from waystation.testing.disk import PowerLossError
+from waystation.testing.disk import SimulatedDisk
 
-NAME = TopicPartition("orders", 0)
-TOPIC_ID = TopicId(UUID(int=7))
 REMEMBERED = 5
 
 
@@ -62,36 +56,23 @@ class Producer:
         self.next_sequence = 0
 
 
-class Trial:
-    """One log on one disk, for as many lives as the seed has crashes."""
+class Trial(Lives):
+    """One log of which nothing goes but from its ends."""
 
-    def __init__(
-        self,
-        seed: int,
-        disk: Disk,
-        path: Path,
-        crash: Callable[[], Disk],
-        fail_next_sync: Callable[[], None] = lambda: None,
-        lose_power: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        """``crash`` returns the disk of the next life."""
-        self.seed = seed
-        self.fail_next_sync = fail_next_sync
-        self.lose_power = lose_power
-        self.chance = chance = random.Random(seed)
-        self.disk, self.path, self._crash = disk, path, crash
-        self.now = 1_000_000
+    POWER_LASTS = 30
+
+    def __init__(self, seed: int, disk: Disk, path: Path, crash: Callable[[], Disk]) -> None:
+        super().__init__(seed, disk, path, crash)
         self.epoch = 0
         self.batches: list[Batch] = []
         self.producers = [Producer(100 + n) for n in range(3)]
-        self.flushed_end = 0
-        self.start_written = 0
         self.start = 0
-        self.lives = 1
         self.was_truncated = False
         self.origin = 0
         self.new_origin: int | None = None
-        self.settings = TopicSettings(
+
+    def _chosen_settings(self, chance: random.Random) -> tuple[TopicSettings, StorageSettings]:
+        settings = TopicSettings(
             segment_bytes=chance.choice((600, 3_000, 20_000)),
             index_interval_bytes=chance.choice((0, 100, 1_000)),
             segment_ms=chance.choice((300, 3_600_000)),
@@ -99,30 +80,18 @@ class Trial:
             retention_ms=chance.choice((-1, 2_000)),
             file_delete_delay_ms=chance.choice((0, 500)),
         )
-        self.storage = StorageSettings(recovery_bytes_max=chance.choice((0, 5_000)))
-        self.directory, self.log = self._open_first()
+        return settings, StorageSettings(recovery_bytes_max=chance.choice((0, 5_000)))
 
     # --- what can happen ----------------------------------------------------------------
 
     def run(self, steps: int) -> None:
         """Do ``steps`` random things, then crash once more, and close cleanly once."""
         for _ in range(steps):
-            self.step()
+            self.step(_WEIGHTS)
         self.crash()
         self.lose_power(-1)
         self.append()
         self.restart_cleanly()
-
-    def step(self) -> None:
-        """One random thing."""
-        actions, weights = zip(*_WEIGHTS, strict=True)
-        self.now += self.chance.randrange(200)
-        try:
-            self.chance.choices(actions, weights)[0](self)
-            if self.directory.offline is not None:
-                self.crash()
-        except PowerLossError:
-            self.crash()
 
     def append(self) -> None:
         builder = BatchBuilder()
@@ -183,9 +152,6 @@ class Trial:
         if self.directory.offline is None:
             self.start_written = max(self.start_written, start)
 
-    def roll(self) -> None:
-        self.log.maybe_roll(Millis(self.now))
-
     def new_leader(self) -> None:
         self.epoch += 1
 
@@ -215,26 +181,10 @@ class Trial:
         self.directory.drop_retired(self.log, Millis(self.now))
         self.directory.purge(Millis(self.now))
 
-    def crash(self) -> None:
-        """Lose power and come back; now and then power is lost again while coming back."""
-        self.disk = self._crash()
-        while self.chance.random() < 0.3:
-            self.lose_power(self.chance.randrange(40))
-            try:
-                self._reopen()
-            except PowerLossError:
-                self.disk = self._crash()
-            else:
-                return
-        self._reopen()
-
-    def lose_power_soon(self) -> None:
-        """In the middle of one of the next actions."""
-        self.lose_power(self.chance.randrange(30))
-
     def fail_a_sync(self) -> None:
         """The disk loses pages: nothing is promised any more, and only a restart helps."""
-        self.fail_next_sync()
+        if isinstance(self.disk, SimulatedDisk):
+            self.disk.fail_sync()
         self.append()
         ticket = self.log.begin_flush()
         if ticket is not None:
@@ -276,32 +226,17 @@ class Trial:
         # Interrupted by a crash, the log may still know the producers it had.
         self.producers = [Producer(one.id + 10) for one in self.producers]
 
-    def restart_cleanly(self) -> None:
-        self.directory.close({})
-        self.directory.unlock()
-        if self.directory.offline is not None:
-            return
-        self.flushed_end, self.start_written = self.log.log_end, self.log.log_start
-        self._reopen()
-
     def read(self) -> None:
         self.check_reads(4)
 
     # --- what must hold -----------------------------------------------------------------
 
-    def _reopen(self) -> None:
-        self.lives += 1
-        self.directory = DataDirectory(self.path, self.disk, self.storage, NodeId(1))
-        self.log = self._open_log()
-        self.check_after_restart()
-
-    def check_after_restart(self) -> None:
-        """Promises 1 to 4; what the log lost is forgotten by the list too."""
+    def _check_after_restart(self) -> None:
+        """Promises 1 to 4."""
         log = self.log
         if log.log_start == self.new_origin:
             self._adopt_origin()
         self.new_origin = None
-        assert log.log_end >= self.flushed_end, f"lost [{log.log_end}, {self.flushed_end})"
         assert self.start_written <= log.log_start <= self.start, (
             f"starts at {log.log_start}, not within [{self.start_written}, {self.start}]"
         )
@@ -470,20 +405,9 @@ class Trial:
     def _held(self) -> list[Batch]:
         return [batch for batch in self.batches if batch.end > self.log.log_start]
 
-    def _open_first(self) -> tuple[DataDirectory, Log]:
-        directory = DataDirectory(self.path, self.disk, self.storage, NodeId(1))
-        return directory, directory.create_log(NAME, TOPIC_ID, self.settings)
-
-    def _open_log(self) -> Log:
-        logs = self.directory.open_logs(lambda _: self.settings)
-        assert self.directory.offline is None, self.directory.offline
-        assert [log.name for log in logs] == [NAME]
-        assert logs[0].topic_id == TOPIC_ID
-        return logs[0]
-
 
 _PADDING = random.Random(0).randbytes(2_000)
-_WEIGHTS: tuple[tuple[Callable[[Trial], None], int], ...] = (
+_WEIGHTS: Weighted = (
     (Trial.append, 20),
     (Trial.append_idempotent, 20),
     (Trial.repeat, 4),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage_faults.compacted import CompactedTrial
+from tests.storage_faults.lives import simulated
 from tests.support.soak import count
 from waystation.model.offsets import Millis, Offset
 from waystation.records.header import Buffer
@@ -18,7 +19,7 @@ from waystation.storage.reader import Reader
 from waystation.storage.rewriting import Writing
 from waystation.storage.segment import Segment
 from waystation.storage.swapping import Swap
-from waystation.testing.disk import SimulatedDisk, VolatileDisk
+from waystation.testing.disk import VolatileDisk
 
 SEEDS_PER_TEST = 50
 STEPS = 50
@@ -53,21 +54,7 @@ def test_most_passes_go_through() -> None:
 
 
 def run(seed: int) -> CompactedTrial:
-    """One trial; a failure names its seed."""
-    disk = SimulatedDisk(seed)
-
-    def crash() -> SimulatedDisk:
-        disk.space_bytes = None
-        disk.crash()
-        return disk
-
-    trial = CompactedTrial(seed, disk, Path("/data"), crash)
-    try:
-        trial.run(STEPS)
-    except Exception as error:
-        error.add_note(f"seed {seed}")
-        raise
-    return trial
+    return simulated(CompactedTrial, seed, STEPS)
 
 
 # --- planted bugs ---------------------------------------------------------------------------

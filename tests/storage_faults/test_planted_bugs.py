@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.storage_faults.test_random_lives import run
+from tests.storage_faults.lives import simulated
+from tests.storage_faults.operations import Trial
+from tests.storage_faults.test_random_lives import STEPS
 from waystation.model.offsets import Offset
 from waystation.storage import recovery, truncation
 from waystation.storage.directory import DataDirectory
@@ -153,7 +155,7 @@ def first_failure(first: int = 0) -> int | None:
     """The first seed whose trial fails."""
     for seed in range(first, first + SEEDS):
         try:
-            run(seed)
+            simulated(Trial, seed, STEPS)
         except Exception:
             return seed
     return None

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage_faults.lives import simulated
 from tests.storage_faults.operations import Trial
 from tests.support.soak import count
 from waystation.storage.disk import RealDisk
-from waystation.testing.disk import SimulatedDisk, VolatileDisk
+from waystation.testing.disk import VolatileDisk
 
 SEEDS_PER_TEST = 100
 STEPS = 40
@@ -16,7 +17,7 @@ STEPS = 40
 @pytest.mark.parametrize("first", range(0, count(2_000, 40_000), SEEDS_PER_TEST))
 def test_what_was_flushed_survives_every_crash(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        run(seed)
+        simulated(Trial, seed, STEPS)
 
 
 @pytest.mark.parametrize("seed", range(count(25, 500)))
@@ -46,18 +47,3 @@ def test_a_killed_process_loses_nothing_it_wrote(seed: int, tmp_path: Path) -> N
     trial.run(STEPS)
 
     assert trial.lives > 1
-
-
-def run(seed: int) -> None:
-    """One trial; a failure names its seed."""
-    disk = SimulatedDisk(seed)
-
-    def crash() -> SimulatedDisk:
-        disk.crash()
-        return disk
-
-    try:
-        Trial(seed, disk, Path("/data"), crash, disk.fail_sync, disk.lose_power).run(STEPS)
-    except Exception as error:
-        error.add_note(f"seed {seed}")
-        raise

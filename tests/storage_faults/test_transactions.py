@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage_faults.transactional import TransactionalTrial, simulated
+from tests.storage_faults.lives import simulated
+from tests.storage_faults.transactional import TransactionalTrial
 from tests.support.soak import count
 from waystation.model.offsets import Millis, Offset
 from waystation.records.endings import Aborted, Endings
@@ -30,7 +31,7 @@ Patch = pytest.MonkeyPatch
 @pytest.mark.parametrize("first", range(0, count(150, 20_000), SEEDS_PER_TEST))
 def test_transactions_survive_every_crash(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        simulated(seed, STEPS)
+        simulated(TransactionalTrial, seed, STEPS)
 
 
 @pytest.mark.parametrize("seed", range(count(5, 200)))
@@ -49,7 +50,7 @@ def test_they_do_on_the_real_disk_too(seed: int, tmp_path: Path) -> None:
 
 def test_lives_are_full_of_transactions() -> None:
     """Trials without them would prove nothing."""
-    trials = [simulated(seed, STEPS) for seed in range(10)]
+    trials = [simulated(TransactionalTrial, seed, STEPS) for seed in range(10)]
 
     assert sum(trial.passes for trial in trials) > 10
     assert sum(one.marker is not None for trial in trials for one in trial.written.events) > 40
@@ -226,7 +227,7 @@ def first_failure(first: int = 0) -> int | None:
     """The first seed whose trial fails."""
     for seed in range(first, first + SEEDS):
         try:
-            simulated(seed, STEPS)
+            simulated(TransactionalTrial, seed, STEPS)
         except Exception:
             return seed
     return None

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.storage_faults.operations import NAME, TOPIC_ID
+from tests.storage_faults.lives import Lives, Weighted
 from tests.storage_faults.written import Event, Row, Written
 from waystation.client.visible import Visibility
 from waystation.messages.fetch import AbortedTransaction
@@ -27,11 +27,10 @@ from waystation.model.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     OutOfOrderSequenceError,
-    StorageError,
     TransactionCoordinatorFencedError,
     WaystationError,
 )
-from waystation.model.ids import LeaderEpoch, NodeId, ProducerEpoch, ProducerId
+from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.records.batch import BatchBuilder, records_of
@@ -39,11 +38,9 @@ from waystation.records.control import Marker, marker_batch, read_marker
 from waystation.records.header import batches, check, peek, stamp
 from waystation.storage.cleanable import dirt_of
 from waystation.storage.compaction import Compaction
-from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import Disk
 from waystation.storage.retention import retire
 from waystation.storage.settings import StorageSettings
-from waystation.testing.disk import PowerLossError, SimulatedDisk
 
 KEYS = [b"key-%d" % number for number in range(4)]
 SECRET = bytes(range(16))
@@ -60,24 +57,13 @@ class Begun(NamedTuple):
     """The end of what was committed: nothing before it is ever cut."""
 
 
-class TransactionalTrial:
-    """One log on one disk, for as many lives as the seed has crashes."""
+class TransactionalTrial(Lives):
+    """One log with transactions."""
 
-    def __init__(
-        self,
-        seed: int,
-        disk: Disk,
-        path: Path,
-        crash: Callable[[], Disk],
-        lose_power: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        """``crash`` returns the disk of the next life."""
-        self.chance = chance = random.Random(seed)
-        self.disk, self.path = disk, path
-        self._crash, self.lose_power = crash, lose_power
-        self.now = 1_000_000
+    def __init__(self, seed: int, disk: Disk, path: Path, crash: Callable[[], Disk]) -> None:
+        super().__init__(seed, disk, path, crash)
         self.written = Written()
-        self.flushed_end = self.origin = 0
+        self.origin = 0
         self.coordinator_epoch = 0
         self.was_cut = self.forgot = False
         self.new_origin: int | None = None
@@ -85,9 +71,10 @@ class TransactionalTrial:
         self.begun: list[Begun] = []
         self.passes = 0
         self.aborted_seen = 0
-        self.lives = 1
+
+    def _chosen_settings(self, chance: random.Random) -> tuple[TopicSettings, StorageSettings]:
         self.compacted = chance.random() < 0.5
-        self.settings = TopicSettings(
+        settings = TopicSettings(
             cleanup_policy=("compact",) if self.compacted else ("delete",),
             segment_bytes=chance.choice((300, 1_000, 4_000)),
             index_interval_bytes=chance.choice((0, 100, 1_000)),
@@ -96,9 +83,7 @@ class TransactionalTrial:
             file_delete_delay_ms=chance.choice((0, 500)),
             delete_retention_ms=chance.choice((0, 400, 3_000)),
         )
-        self.storage = StorageSettings(recovery_bytes_max=chance.choice((0, 5_000)))
-        self.directory = DataDirectory(path, disk, self.storage, NodeId(1))
-        self.log = self.directory.create_log(NAME, TOPIC_ID, self.settings)
+        return settings, StorageSettings(recovery_bytes_max=chance.choice((0, 5_000)))
 
     # --- what can happen ----------------------------------------------------------------
 
@@ -138,19 +123,6 @@ class TransactionalTrial:
             self.now += self.settings.delete_retention_ms
         self.crash_and_lose_snapshots()
         assert self.log.last_stable(self.log.log_end) == self.log.log_end
-
-    def step(self, actions: "Weighted") -> None:
-        """One random thing."""
-        choices, weights = zip(*actions, strict=True)
-        self.now += self.chance.randrange(200)
-        try:
-            self.chance.choices(choices, weights)[0](self)
-        except PowerLossError:
-            self.crash()
-        except StorageError:
-            assert self.directory.offline is not None
-        if self.directory.offline is not None:
-            self.crash()
 
     def write(self) -> None:
         """A batch of a transaction, which it may begin."""
@@ -217,9 +189,6 @@ class TransactionalTrial:
             if number == 0 and self.chance.random() < 0.3:
                 self.end()
             step()
-
-    def roll(self) -> None:
-        self.log.maybe_roll(Millis(self.now))
 
     def retire(self) -> None:
         retire(self.log, Millis(self.now), Offset(self.flushed_end))
@@ -302,47 +271,14 @@ class TransactionalTrial:
         self.lose_power(self.chance.randrange(30))
         self.compact()
 
-    def crash(self) -> None:
-        """Lose power and come back; now and then power is lost again while coming back."""
-        self.disk = self._crash()
-        while self.chance.random() < 0.3:
-            self.lose_power(self.chance.randrange(40))
-            try:
-                self._reopen()
-            except PowerLossError:
-                self.disk = self._crash()
-            else:
-                return
-        self._reopen()
-
     def crash_and_lose_snapshots(self) -> None:
         """What is known of transactions must then come from the log itself."""
-        self.disk = self._crash()
-        for entry in self.disk.entries(self.log.path):
-            if entry.name.endswith(".snapshot"):
-                self.disk.unlink(self.log.path / entry.name)
-        self.disk.sync_directory(self.log.path)
         self.was_cut = True
-        self._reopen()
-
-    def lose_power_soon(self) -> None:
-        """In the middle of one of the next actions."""
-        self.lose_power(self.chance.randrange(40))
-
-    def restart_cleanly(self) -> None:
-        self.directory.close({})
-        self.directory.unlock()
-        if self.directory.offline is None:
-            self.flushed_end = self.log.log_end
-            self._reopen()
+        super().crash_and_lose_snapshots()
 
     # --- what must hold -----------------------------------------------------------------
 
-    def _reopen(self) -> None:
-        self.lives += 1
-        self.directory = DataDirectory(self.path, self.disk, self.storage, NodeId(1))
-        (self.log,) = self.directory.open_logs(lambda _: self.settings)
-        assert self.directory.offline is None, self.directory.offline
+    def _check_after_restart(self) -> None:
         log = self.log
         if log.log_start == self.new_origin:
             # What lies before it may be torn; nobody needs it.
@@ -350,7 +286,6 @@ class TransactionalTrial:
         else:
             assert not log.damage, log.damage
         self.new_origin = None
-        assert log.log_end >= self.flushed_end, f"lost [{log.log_end}, {self.flushed_end})"
         self.written.cut(log.log_end)
         self.flushed_end = log.log_end
         self.check()
@@ -567,25 +502,6 @@ class TransactionalTrial:
 def _brief(rows: list[Row]) -> list[int]:
     return [row[0] for row in rows]
 
-
-def simulated(seed: int, steps: int) -> TransactionalTrial:
-    """One whole trial; a failure names its seed."""
-    disk = SimulatedDisk(seed)
-
-    def crash() -> SimulatedDisk:
-        disk.crash()
-        return disk
-
-    trial = TransactionalTrial(seed, disk, Path("/data"), crash, disk.lose_power)
-    try:
-        trial.run(steps)
-    except Exception as error:
-        error.add_note(f"seed {seed}")
-        raise
-    return trial
-
-
-Weighted = tuple[tuple[Callable[[TransactionalTrial], None], int], ...]
 
 _MEANWHILE: Weighted = (
     (TransactionalTrial.write, 6),
