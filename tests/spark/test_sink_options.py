@@ -1,8 +1,12 @@
 """Options and columns of the sink: what is understood, and what is refused in which words."""
 
+import contextlib
 import pickle
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,9 +20,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from waystation.model.settings import Option, options_of
 from waystation.spark.errors import BadOptionError
 from waystation.spark.sink_columns import check_columns
-from waystation.spark.sink_options import WriteOptions, parse_write_options
+from waystation.spark.sink_options import SinkSettings, WriteOptions, parse_write_options
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"
 
 
 def write(stream: bool = False, **more: str) -> WriteOptions:
@@ -171,3 +178,24 @@ def test_a_frame_that_is_not_made_of_records_is_refused(
 def test_rows_must_go_somewhere() -> None:
     with pytest.raises(BadOptionError, match="set option topic, or give the frame a column topic"):
         check_columns(columns(VALUE), "")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([one.name for one in options_of(SinkSettings)]),
+        st.one_of(st.text(max_size=12), st.integers().map(str)),
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_whatever_is_said_is_understood_or_refused(said: dict[str, str], stream: bool) -> None:
+    with contextlib.suppress(BadOptionError):
+        parse_write_options({"bootstrap.servers": "a", "topic": "t", **said}, stream=stream)
+
+
+@pytest.mark.parametrize("known", options_of(SinkSettings), ids=lambda known: known.name)
+def test_the_reference_says_what_the_declaration_says(known: Option) -> None:
+    is_said = known.default not in ("", -1)
+
+    said = f"`{known.format(known.default)}`" if is_said else "–"
+    assert f"| `{known.name}` | {said} | {known.doc} |\n" in REFERENCE.read_text()
