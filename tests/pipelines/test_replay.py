@@ -268,6 +268,7 @@ def test_mistakes_are_named_and_leave_nothing_behind(
         ("--to", to, "--lake", str(tmp_path / "none")): "there is no table here",
         ("--to", to, "--lake", past.lake, "--version", "77"): "77",
         ("--to", to, "--lake", past.lake, "--topic-pattern", "a.*"): "--topic-pattern is for",
+        ("--to", to, "--topics", SOURCE, "--option", "startingOffsets=latest"): "--from and",
         ("--topics", SOURCE): "--to TOPIC and --checkpoint DIR",
     }
     for words, named in wrong.items():

@@ -1,6 +1,7 @@
 """Driver, workers and broker are killed under a replay: every message is sent once, in order."""
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -95,6 +96,32 @@ def test_a_driver_that_is_killed_costs_nothing(
 
     finish(spark, Selection(bootstrap=own_broker.bootstrap, lake=lake), checkpoint)
     every_message_was_sent_once(own_broker)
+
+
+def check_a_driver_that_is_interrupted(own_broker: BrokerProcess, tmp_path: Path) -> None:
+    """Ctrl-C lets the chunk at hand finish; the next start has nothing to repeat."""
+    words = ("--topics", SOURCE, "--checkpoint", str(tmp_path / "c"))
+    told: list[dict[str, Any]] = []
+    for last in (False, True):
+        with start_driver(own_broker, *words) as driver:
+            assert driver.stdout is not None
+            lines = [driver.stdout.readline()]
+            if not last:
+                os.kill(driver.pid, signal.SIGINT)
+            lines += driver.stdout.readlines()
+        assert driver.returncode == 0
+        told += map(json.loads, lines)
+
+    chunks = [one["batch"] for one in told if "batch" in one]
+    ends = [(one["ended"], one["messages"]) for one in told if "ended" in one]
+    assert chunks == [*range(RECORDS // CHUNK)], "each was sent by one of the two"
+    assert ends[0][0] is False
+    assert ends[1] == (True, RECORDS)
+    every_message_was_sent_once(own_broker)
+
+
+if SOAKING:  # it costs two more Java machines
+    test_a_driver_that_is_interrupted_stops_between_chunks = check_a_driver_that_is_interrupted
 
 
 def test_a_broker_that_is_killed_costs_nothing(

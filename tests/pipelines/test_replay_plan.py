@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from waystation.model.ids import TopicPartition
 from waystation.pipelines.failures import JobError
+from waystation.pipelines.progress import Interrupts
 from waystation.pipelines.replay_pace import Pace
 from waystation.pipelines.replay_plan import (
     Chunk,
@@ -116,6 +117,18 @@ def test_offsets_clip_what_there_is() -> None:
     assert clipped(held, parse_bounds("2026-11-15", None)) == held, "times are found elsewhere"
     with pytest.raises(JobError, match="--from leaves out orders-1"):
         clipped(held, parse_bounds('{"orders": {"0": 0}}', None))
+
+
+# --- when to stop -----------------------------------------------------------------------------
+
+
+def test_the_second_interrupt_ends_what_runs() -> None:
+    asked = Interrupts(raising=True)
+
+    asked.note()
+    assert (asked.is_set(), asked.is_urgent()) == (True, False)
+    with pytest.raises(KeyboardInterrupt):
+        asked.note()
 
 
 # --- how fast ---------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def test_a_job_without_java_ends_with_one_line(tmp_path: Path) -> None:
 
 def test_what_a_job_imports_to_explain_itself_is_not_spark() -> None:
     script = (
-        "import sys, waystation.pipelines.archive\n"
+        "import sys, waystation.pipelines.archive, waystation.pipelines.replay\n"
         "print([name for name in ('pyspark', 'pyarrow', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

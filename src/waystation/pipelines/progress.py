@@ -123,14 +123,17 @@ def _stop_after_this_batch(query: "StreamingQuery", interrupted: "Interrupts") -
 
 
 class Interrupts:
-    """How often somebody asked us to stop."""
+    """How often somebody asked us to stop; ``raising``, the second time ends whatever runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, raising: bool = False) -> None:
         self._count = 0
+        self._raising = raising
 
     def note(self, *_: object) -> None:
         """Once more."""
         self._count += 1
+        if self._raising and self.is_urgent():
+            raise KeyboardInterrupt
 
     def is_set(self) -> bool:
         """Whether to stop after the batch at hand."""
@@ -142,12 +145,12 @@ class Interrupts:
 
 
 @contextmanager
-def interrupts() -> Iterator[Interrupts]:
+def interrupts(*, raising: bool = False) -> Iterator[Interrupts]:
     """Count signals instead of being ended by them; Spark's own handler would cancel the batch.
 
     Only the main thread may; elsewhere, as in a notebook's cell, signals go where they went.
     """
-    found = Interrupts()
+    found = Interrupts(raising=raising)
     if threading.current_thread() is not threading.main_thread():
         yield found
         return

@@ -143,7 +143,8 @@ def command(job: Job, **given: Any) -> None:
     """Send messages of the past into a topic once more, each once.
 
     They keep key, timestamp, headers and order, and get headers that say where they are from.
-    Started again with the same --checkpoint, a replay goes on where it was.
+    Started again with the same --checkpoint, a replay goes on where it was. Ctrl-C lets the chunk
+    at hand finish; a second one stops at once.
     """
     selection = _selected(job, given)
     if given.pop("dry_run"):
@@ -156,9 +157,11 @@ def command(job: Job, **given: Any) -> None:
             "remember how far they are"
         )
     options = pairs(given.pop("sink_options"), "--sink-option")
-    with interrupts() as interrupted, showing(json_output=job.json_output) as tell:
+    # Before we take signals: Spark has a handler of its own, which would end the chunk at hand.
+    spark = session(job, f"replay into {to}")
+    with interrupts(raising=True) as interrupted, showing(json_output=job.json_output) as tell:
         done = replay(
-            session(job, f"replay into {to}"),
+            spark,
             selection,
             to=to,
             checkpoint=job.checkpoint,

@@ -40,6 +40,7 @@ class Selection:
         """What must be the same whenever a replay is started, by the names of the options."""
         return {
             "lake": None if self.lake is None else _whole_path(self.lake),
+            "version": self.version,
             "topics": _names(self.topics),
             "topic-pattern": self.pattern,
             "from": self.since,
@@ -56,6 +57,7 @@ def source_of(
     from waystation.pipelines.replay_source import Lake, Topics
     from waystation.pipelines.topic_log import found_topics
 
+    _refuse_other_bounds(selection.source_options)
     known = pinned or {}
     bounds = parse_bounds(selection.since, selection.until)
     if selection.lake is not None:
@@ -70,6 +72,14 @@ def source_of(
         selection.bootstrap, selection.topics, selection.pattern
     )
     return Topics(spark, selection.bootstrap, tuple(found), bounds, selection.source_options)
+
+
+def _refuse_other_bounds(options: Mapping[str, object]) -> None:
+    for name in options:
+        if name.lower().startswith(("starting", "ending", "subscribe", "assign")):
+            raise JobError(
+                f"--option {name}: a replay is told what to send by --topics, --from and --until"
+            )
 
 
 def chosen(source: "Source", extent: "Extent", where: str | None) -> "DataFrame":
