@@ -1,22 +1,16 @@
 """Commits of every kind of table: all or nothing, once, and nothing left behind."""
 
 import datetime as dt
-import json
-import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import StaticTable
-from pyiceberg.types import StringType as Text
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -34,73 +28,33 @@ from pyspark.sql.types import (
 )
 
 from tests.spark.rows import ARCHIVED, DAY, rows
+from tests.spark.tables import (
+    FIRST,
+    SECOND,
+    data_files,
+    offsets,
+    opened,
+    read,
+    write,
+    write_and_commit,
+)
 from waystation.spark import table_writing
 from waystation.spark.errors import BadOptionError
 from waystation.spark.table_cleaning import vacuum
 from waystation.spark.table_errors import MissingPackageError, TableError
-from waystation.spark.table_files import FileSet, WrittenFile
+from waystation.spark.table_files import WrittenFile
 from waystation.spark.table_history import recorded_ranges
 from waystation.spark.table_kinds import BatchKey, kind_called
-from waystation.spark.table_options import KINDS, read_settings, write_settings
+from waystation.spark.table_options import KINDS, write_settings
 from waystation.spark.table_parts import cut, shares
 from waystation.spark.table_ranges import OffsetRange, merge
-from waystation.spark.table_reading import TableReader, open_snapshot, snapshot_schema
 from waystation.spark.table_schema import arrow_schema
-from waystation.spark.table_writing import Target, commit, targets
-
-FIRST = BatchKey("archive", "query-1", 0)
-SECOND = FIRST._replace(batch=1)
-SPARKS = Path(__file__).parent / "tables_of_spark_delta"
+from waystation.spark.table_writing import Target
 
 
 @pytest.fixture(params=KINDS)
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     return opened(tmp_path / "lake", request.param)
-
-
-def opened(
-    path: Path, kind: str = "delta", schema: StructType = ARCHIVED, by: str = "date"
-) -> Target:
-    settings = write_settings({"path": str(path), "format": kind, "partitionBy": by})
-    return targets(settings, schema)[0]
-
-
-def write(target: Target, key: BatchKey | None, *batches: pa.RecordBatch) -> FileSet:
-    """What a task does."""
-    files = FileSet(target.location, target.layout, f"{key.stem if key else 'ws-append'}-00000")
-    for batch in batches:
-        files.add(batch)
-    files.finish()
-    return files
-
-
-def write_and_commit(target: Target, key: BatchKey | None, *batches: pa.RecordBatch) -> None:
-    files = write(target, key, *batches)
-    commit(target, files.finished, key, files.ranges)
-
-
-def read(path: Path, columns: Iterable[str] | None = None, **options: str) -> list[dict[str, Any]]:
-    """What tasks of a reader do."""
-    settings = read_settings({"path": str(path), **options})
-    _, table = open_snapshot(settings)
-    schema = snapshot_schema(settings, table)
-    if columns is not None:
-        schema = StructType([schema[name] for name in columns])
-    reader = TableReader(settings, schema)
-    return [
-        row
-        for share in reader.partitions()
-        for batch in reader.read(share)
-        for row in batch.to_pylist()
-    ]
-
-
-def offsets(target: Target) -> list[int]:
-    return sorted(row["offset"] for row in read(target.location.folder, ["offset"]))
-
-
-def data_files(target: Target) -> list[Path]:
-    return [*target.location.folder.rglob("*ws-*.parquet")]
 
 
 def test_rows_come_back_as_they_went(target: Target) -> None:
@@ -372,7 +326,7 @@ _DYING = """
 import os, sys
 from pathlib import Path
 from tests.spark.rows import rows
-from tests.spark.test_table_kinds import FIRST, SECOND, opened, write, write_and_commit
+from tests.spark.tables import FIRST, SECOND, opened, write, write_and_commit
 from waystation.spark import table_cleaning, table_parquet, table_writing
 
 path, kind, point = sys.argv[1:]
@@ -418,156 +372,6 @@ def test_a_driver_that_dies_is_followed_by_one_that_finishes(
     assert offsets(again) == [*range(30)]
     assert len(data_files(again)) == 3
     assert not [path for path in data_files(again) if path.name.startswith("_")]
-
-
-def test_delta_tables_of_others_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "theirs"
-    first = pa.table({"n": [1, 2], "day": [DAY, None], "who": ["a/b", None]})
-    write_deltalake(path, first, partition_by=["day", "who"])
-    later = pa.table(
-        {"n": [3], "day": [DAY], "who": ["x y"], "more": [{"deep": [1.5]}]},
-    )
-    write_deltalake(path, later, mode="append", schema_mode="merge")
-
-    assert sorted(read(path), key=lambda row: row["n"]) == [
-        {"n": 1, "day": DAY, "who": "a/b", "more": None},
-        {"n": 2, "day": None, "who": None, "more": None},
-        {"n": 3, "day": DAY, "who": "x y", "more": {"deep": [1.5]}},
-    ]
-    assert len(read(path, version="0")) == 2
-    assert read(path, ["who"], version="0") in (
-        [{"who": "a/b"}, {"who": None}],
-        [{"who": None}, {"who": "a/b"}],
-    )
-
-
-def test_delta_tables_of_spark_are_read() -> None:
-    found = sorted(read(SPARKS / "partitioned"), key=lambda row: row["id"])
-
-    assert [row["id"] for row in found] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert found[1] == {
-        "id": 1,
-        "at": dt.datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=dt.UTC),
-        "odd": 1,
-        "many": [{"a": 1}],
-    }
-    assert len(read(SPARKS / "partitioned", version="0")) == 10
-    assert len(read(SPARKS / "without_deletions")) == 100
-    with pytest.raises(TableError, match=r"uses deletionVectors.*PURGE"):
-        read(SPARKS / "deletion_vectors")
-
-
-def test_fields_added_inside_a_column_are_null_in_older_rows(tmp_path: Path) -> None:
-    path = tmp_path / "theirs"
-    write_deltalake(path, pa.table({"it": [{"a": 1}], "many": [[{"a": 1}]]}))
-    newer = pa.table({"it": [{"a": 2, "b": "x"}], "many": [[{"a": 2, "b": "x"}]]})
-    write_deltalake(path, newer, mode="append", schema_mode="merge")
-
-    found = sorted(read(path), key=lambda row: int(row["it"]["a"]))
-
-    assert found == [
-        {"it": {"a": 1, "b": None}, "many": [{"a": 1, "b": None}]},
-        {"it": {"a": 2, "b": "x"}, "many": [{"a": 2, "b": "x"}]},
-    ]
-
-
-@pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping", "somethingNew"])
-def test_delta_features_that_would_be_read_wrongly_are_refused(
-    tmp_path: Path, feature: str
-) -> None:
-    path = tmp_path / "theirs"
-    write_deltalake(path, pa.table({"n": [1]}))
-    _require(path, feature)
-
-    if feature == "deletionVectors":
-        assert read(path) == [{"n": 1}], "the feature is on, and no row is deleted"
-        return
-    with pytest.raises(TableError, match=rf"{feature}|cannot be opened"):
-        read(path)
-
-
-def _require(path: Path, feature: str) -> None:
-    """Write the table's first entry anew, with a feature that readers must know."""
-    entry = path / "_delta_log" / f"{0:020d}.json"
-    actions = [json.loads(line) for line in entry.read_text().splitlines()]
-    for action in actions:
-        if "protocol" in action:
-            action["protocol"] = {
-                "minReaderVersion": 3,
-                "minWriterVersion": 7,
-                "readerFeatures": [feature],
-                "writerFeatures": [feature],
-            }
-        if "metaData" in action and feature == "columnMapping":
-            action["metaData"]["configuration"] = {
-                "delta.columnMapping.mode": "name",
-                "delta.columnMapping.maxColumnId": "1",
-            }
-            schema = json.loads(action["metaData"]["schemaString"])
-            schema["fields"][0]["metadata"] = {
-                "delta.columnMapping.id": 1,
-                "delta.columnMapping.physicalName": "col-1",
-            }
-            action["metaData"]["schemaString"] = json.dumps(schema)
-    entry.write_text("\n".join(map(json.dumps, actions)))
-
-
-def test_delta_tables_with_rules_for_rows_are_not_written(tmp_path: Path) -> None:
-    path = tmp_path / "theirs"
-    write_deltalake(path, pa.table({"n": pa.array([1], pa.int64())}))
-    DeltaTable(path).alter.add_constraint({"small": "n < 5"})
-
-    with pytest.raises(TableError, match=r"rules .*delta\.constraints\.small"):
-        opened(path, schema=StructType([StructField("n", LongType())]), by="")
-
-
-def test_delta_tables_are_read_by_deltalake_itself(tmp_path: Path) -> None:
-    target = opened(tmp_path / "lake", by="topic,date")
-    write_and_commit(target, FIRST, rows(range(3), topic="a b/c"))
-
-    table = DeltaTable(target.location.path)
-
-    assert table.to_pyarrow_table()["offset"].to_pylist() == [0, 1, 2]
-    assert table.to_pyarrow_table()["topic"].unique().to_pylist() == ["a b/c"]
-    assert table.count() == 3
-
-
-def test_compacted_delta_tables_keep_their_rows_and_their_past(tmp_path: Path) -> None:
-    target = opened(tmp_path / "lake")
-    for batch in range(3):
-        write_and_commit(target, FIRST._replace(batch=batch), rows([batch]))
-    DeltaTable(target.location.path).optimize.compact()
-
-    write_and_commit(target, FIRST._replace(batch=2), rows([2]))
-
-    assert vacuum(target.location.path, older_than_hours=0) == []
-    assert offsets(target) == [0, 1, 2]
-    assert len(read(target.location.folder, version="3")) == 3
-
-
-def test_iceberg_tables_are_read_by_pyiceberg_itself(tmp_path: Path) -> None:
-    topic = "a-topic-whose-name-is-longer-than-most"
-    target = opened(tmp_path / "lake", "iceberg", by="topic,date")
-    write_and_commit(target, FIRST, rows(range(3), topic))
-
-    table = StaticTable.from_metadata(target.location.path)
-
-    assert table.scan(row_filter=f"topic = '{topic}'").to_arrow()["offset"].to_pylist() == [0, 1, 2]
-    assert table.scan(row_filter="topic = 'other'").to_arrow().num_rows == 0
-
-
-def test_iceberg_tables_that_changed_are_read_by_their_new_columns(tmp_path: Path) -> None:
-    target = opened(tmp_path / "lake", "iceberg")
-    write_and_commit(target, FIRST, rows([0]))
-    catalog = SqlCatalog("waystation", uri=f"sqlite:///{tmp_path}/lake/metadata/waystation.db")
-    with catalog.load_table("lake.table").update_schema() as update:
-        update.add_column("note", Text())
-    write_and_commit(target, SECOND, rows([1]))
-
-    found = read(target.location.folder, ["offset", "note"])
-
-    assert sorted(row["offset"] for row in found) == [0, 1]
-    assert {row["note"] for row in found} == {None}
 
 
 def test_a_vacuumed_file_is_named(tmp_path: Path) -> None:
@@ -617,43 +421,6 @@ def test_a_missing_package_says_what_to_install(
 
     with pytest.raises(MissingPackageError, match=r"waystation\[pipelines\]"):
         opened(tmp_path / "lake", "iceberg")
-
-
-def test_a_parquet_table_is_read_from_its_last_summary_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("waystation.spark.table_parquet._SUMMED_UP_EVERY", 3)
-    target = opened(tmp_path / "lake", "parquet")
-
-    for batch in range(7):
-        write_and_commit(target, FIRST._replace(batch=batch), rows([batch]))
-
-        assert offsets(target) == [*range(batch + 1)]
-
-    assert len(read(tmp_path / "lake", version="5")) == 5
-    for version in range(1, 6):
-        (tmp_path / "lake" / "_waystation" / f"{version:020d}.json").write_text("not read")
-    assert offsets(target) == [*range(7)]
-    assert vacuum(target.location.path, older_than_hours=0) == []
-
-
-def test_the_log_of_a_commit_that_failed_half_way_is_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An entry is linked into place whole: its draft counts for nothing."""
-    target = opened(tmp_path / "lake", "parquet")
-
-    def refuse(*_: object) -> None:
-        raise OSError("no link for you")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "link", refuse)
-        with pytest.raises(OSError, match="no link"):
-            write_and_commit(target, FIRST, rows([0]))
-
-    assert offsets(target) == []
-    write_and_commit(target, FIRST, rows([0]))
-    assert offsets(target) == [0]
 
 
 def test_an_abort_after_a_commit_that_may_have_been_made_removes_nothing(tmp_path: Path) -> None:
