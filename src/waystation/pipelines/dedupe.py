@@ -101,7 +101,7 @@ def dedupe(
             first_sink_id=sink,
             available_now=available_now,
             every_s=every_s,
-            name=f"dedupe to {to}",
+            name=sink_id or sink,
             options=sink_options,
         )
 

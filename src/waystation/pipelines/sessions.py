@@ -101,6 +101,7 @@ def sessions(
         "checkpoint": checkpoint,
         "sink_id": sink_id,
         "first_sink_id": sink,
+        "name": sink_id or sink,
         "available_now": available_now,
         "every_s": every_s,
         "options": sink_options,
@@ -149,7 +150,6 @@ def _into_topic(
         columns=("key", "value", "timestamp"),
         bootstrap=bootstrap,
         topic=to,
-        name=f"sessions to {to}",
         **more,
     )
 
@@ -157,7 +157,7 @@ def _into_topic(
 def _into_table(ended: "DataFrame", lake: str, more: Mapping[str, Any]) -> "StreamingQuery":
     from waystation.pipelines.sessions_table import start_into_table
 
-    return start_into_table(ended, lake=lake, name=f"sessions to {lake}", **more)
+    return start_into_table(ended, lake=lake, **more)
 
 
 def late_messages(query: "StreamingQuery") -> int:

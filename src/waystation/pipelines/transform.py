@@ -107,7 +107,7 @@ def transform(
         available_now=available_now,
         every_s=every_s,
         output_mode=output_mode,
-        name=f"transform to {to}" if to else "transform",
+        name=sink_id or sink,
         options=sink_options,
     )
 
