@@ -2,7 +2,8 @@
 
 ``register_deadly`` makes the format ``deadly``: as ``waystation``, but where a plan says so it
 kills the process it runs in, stops it (``kill -STOP``), lets it pause, or kills the broker, once.
-Run as a program, this is a driver whose queries are all stopped at their points:
+Run as a program, this is a driver whose queries are all stopped at their points, or without any
+a driver that writes until it is killed:
 
     python -m tests.spark.sink_deaths HOME BOOTSTRAP TOPIC POINT...
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from pyspark import TaskContext, cloudpickle
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
@@ -196,7 +198,7 @@ def _main() -> None:
     home, bootstrap, topic, points = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = (
-        SparkSession.builder.master(f"local[{2 * len(points)}]")
+        SparkSession.builder.master(f"local[{2 * max(len(points), 1)}]")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -219,8 +221,14 @@ def _main() -> None:
             sinkId=name_of(topic, point),
             **plan.as_options(),
         )
-    while True:
+    while points:
         time.sleep(60)
+    while True:
+        query = start(
+            counted(spark), bootstrap, topic, home / "checkpoint", endless=True, sinkId=topic
+        )
+        with contextlib.suppress(StreamingQueryException):
+            query.awaitTermination()
 
 
 if __name__ == "__main__":

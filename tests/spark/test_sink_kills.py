@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -27,8 +28,8 @@ from tests.spark.sink_deaths import (
 )
 from tests.spark.sink_queries import PER_BATCH, check_once, counted, start
 from tests.spark.topics import create
-from tests.support.sessions import end_session, is_alive
-from tests.support.soak import SOAKING
+from tests.support.sessions import descendants, end_session, is_alive
+from tests.support.soak import SOAKING, count
 from waystation.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -53,6 +54,17 @@ def until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+def start_driver(home: Path, *arguments: str) -> "subprocess.Popen[bytes]":
+    with (home / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.sink_deaths", home, *arguments],
+            cwd=Path(__file__).parents[2],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
 # --- drivers ------------------------------------------------------------------------------------
 
 
@@ -65,22 +77,7 @@ def test_a_driver_that_dies_at_any_point_and_what_is_left_of_it(
         create(bootstrap, name_of(topic, point), 3)
         folder(tmp_path, point).mkdir()
         plans[point] = Plan(folder(tmp_path, point), STOP, {1: point})
-    with (tmp_path / "log").open("wb") as log:
-        driver = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.spark.sink_deaths",
-                tmp_path,
-                bootstrap,
-                topic,
-                *OF_DRIVERS,
-            ],
-            cwd=Path(__file__).parents[2],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    driver = start_driver(tmp_path, bootstrap, topic, *OF_DRIVERS)
     try:
         for point, plan in plans.items():
             until(lambda plan=plan: plan.has_reached(1) is not None, point)
@@ -216,3 +213,89 @@ def keeping_up(broker: BrokerProcess, pid_file: Path) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
+
+
+# --- anybody, at any moment -----------------------------------------------------------------------
+
+
+def test_workers_and_brokers_killed_at_random_lose_and_double_nothing(
+    spark: "SparkSession", topic: str, tmp_path: Path
+) -> None:
+    """The driver lives; a query that fails is started again."""
+    dice = random.Random(6)
+    machine: Any = spark.sparkContext._jvm
+    java = machine.java.lang.ProcessHandle.current().pid()
+    with BrokerProcess(tmp_path / "data").start() as broker:
+        create(broker.bootstrap, topic, 3)
+        begin = partial(
+            start, counted(spark), broker.bootstrap, topic, tmp_path / "checkpoint", sinkId=topic
+        )
+        with keeping_up(broker, tmp_path / "broker.pid"):
+            query = begin(endless=True)
+            for _ in range(count(3, 30)):
+                done = committed(tmp_path)
+                while committed(tmp_path) == done:
+                    if query.exception() is not None:
+                        query = begin(endless=True)
+                    time.sleep(0.05)
+                time.sleep(dice.uniform(0, 1.0))
+                kill(broker.pid if dice.random() < 0.5 else a_worker(dice, java))
+            query.stop()
+        check_end(begin, broker.bootstrap, topic)
+
+
+def check_drivers_killed_at_random(spark: "SparkSession", topic: str, tmp_path: Path) -> None:
+    """Driver after driver; sometimes the broker dies too, or only a worker."""
+    dice = random.Random(7)
+    with BrokerProcess(tmp_path / "data").start() as broker:
+        create(broker.bootstrap, topic, 3)
+        with keeping_up(broker, tmp_path / "broker.pid"):
+            for _ in range(30):
+                driver = start_driver(tmp_path, broker.bootstrap, topic)
+                done = committed(tmp_path)
+                until(lambda done=done: committed(tmp_path) >= done + 2, "two batches")
+                time.sleep(dice.uniform(0, 1.5))
+                if dice.random() < 0.3:
+                    kill(broker.pid)
+                if dice.random() < 0.3:
+                    kill(a_worker(dice, driver.pid))
+                    time.sleep(dice.uniform(0, 1.5))
+                end_session(driver)
+        begin = partial(
+            start, counted(spark), broker.bootstrap, topic, tmp_path / "checkpoint", sinkId=topic
+        )
+        check_end(begin, broker.bootstrap, topic)
+
+
+if SOAKING:  # every day they die at the points above
+    test_drivers_killed_at_random_lose_and_double_nothing = check_drivers_killed_at_random
+
+
+def check_end(begin: "Callable[[], StreamingQuery]", bootstrap: str, topic: str) -> None:
+    """Run to the end, and count."""
+    query = begin()
+    assert query.awaitTermination(int(_WITHIN_S))
+    assert query.lastProgress is not None
+    check_once(bootstrap, topic, PER_BATCH * (query.lastProgress.batchId + 1))
+
+
+def committed(home: Path) -> int:
+    """How many batches Spark believes are done."""
+    return len([*(home / "checkpoint" / "commits").glob("[0-9]*")])
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def a_worker(dice: random.Random, ancestor: int) -> int:
+    """One of the Python processes that a Java machine has started, at whatever work."""
+    workers = [pid for pid in descendants(ancestor) if _is_a_daemons(pid)]
+    return dice.choice(workers or [1 << 30])
+
+
+def _is_a_daemons(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False

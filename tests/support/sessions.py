@@ -6,8 +6,9 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["end_session", "is_alive"]
+__all__ = ["descendants", "end_session", "is_alive"]
 
 
 def end_session(leader: "subprocess.Popen[bytes]") -> None:
@@ -21,18 +22,37 @@ def end_session(leader: "subprocess.Popen[bytes]") -> None:
 
 def is_alive(pid: int) -> bool:
     """Whether there is such a process, and it has not ended."""
-    return _state_and_session(pid)[0] not in "ZX"
+    return _of(pid).state not in "ZX"
+
+
+def descendants(ancestor: int) -> list[int]:
+    """All that a process has started, and what those have started, parents first."""
+    parents = {pid: found.parent for pid, found in _everybody()}
+    found = [ancestor]
+    for parent in found:  # it grows while we go
+        found += [pid for pid, its_parent in parents.items() if its_parent == parent]
+    return found[1:]
+
+
+class _Process(NamedTuple):
+    state: str
+    parent: int
+    session: int
 
 
 def _members(leader: int) -> Iterator[int]:
+    return (pid for pid, found in _everybody() if found.session == leader)
+
+
+def _everybody() -> Iterator[tuple[int, _Process]]:
     for folder in Path("/proc").glob("[0-9]*"):
-        state, session = _state_and_session(int(folder.name))
-        if session == leader and state not in "ZX":
-            yield int(folder.name)
+        found = _of(int(folder.name))
+        if found.state not in "ZX":
+            yield int(folder.name), found
 
 
-def _state_and_session(pid: int) -> tuple[str, int]:
+def _of(pid: int) -> _Process:
     with contextlib.suppress(OSError):
         told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return told[0], int(told[3])
-    return "X", 0
+        return _Process(told[0], int(told[1]), int(told[3]))
+    return _Process("X", 0, 0)
