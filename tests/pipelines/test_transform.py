@@ -122,6 +122,21 @@ def test_values_that_do_not_fit_are_dead_letters_as_they_came(
     }
 
 
+def test_an_aggregation_is_written_whenever_it_changes(
+    spark: "SparkSession", bootstrap: str, topic: str, out: str, tmp_path: Path
+) -> None:
+    sql = f"SELECT key, cast(count(*) AS string) AS value FROM `{topic}` GROUP BY key"
+    asked = {"checkpoint": tmp_path, "sql": sql, "output_mode": "update"}
+    fill(bootstrap, topic, orders(10))
+    run(spark, bootstrap, topic, out, **asked)
+    fill(bootstrap, topic, orders(1))
+    run(spark, bootstrap, topic, out, **asked)
+
+    found = by_key(contents(bootstrap, out))
+    assert found == {b"k%d" % key: [b"2", b"3"] if key == 0 else [b"2"] for key in range(5)}
+    assert not [table for table in spark.catalog.listTables() if table.isTemporary]
+
+
 FUNCTIONS = """
 SHOUT = "!"
 

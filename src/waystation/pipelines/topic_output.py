@@ -62,9 +62,13 @@ def start_into_topic(
     told = to.pinned(frame, sink_id, first_sink_id)
     if by_column:
         told.pop("topic", None)
-    writer = frame.writeStream.format(FORMAT).outputMode(output_mode)
-    for option, value in told.items():
-        writer = writer.option(option, value)
+    writer = frame.writeStream.outputMode(output_mode)
+    if output_mode == "append":
+        writer = writer.format(FORMAT)
+        for option, value in told.items():
+            writer = writer.option(option, value)
+    else:  # which Spark does not allow to sinks in Python, but to batches
+        writer = writer.foreachBatch(partial(_write, told))
     return started(
         writer,
         checkpoint=to.checkpoint,
@@ -208,7 +212,12 @@ def _write_in_order(
     # With a number of partitions, which Spark takes as said: else it might join or split them.
     tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 8)
     ordered = frame.repartition(tasks, expr(together)).sortWithinPartitions(*order_by)
-    writer = ordered.select(*columns).write.format(FORMAT).mode("append")
+    _write(told, ordered.select(*columns), batch)
+
+
+def _write(told: Mapping[str, str], frame: "DataFrame", batch: int) -> None:
+    """One batch as a write of its own, under its number."""
+    writer = frame.write.format(FORMAT).mode("append").options(**told)
     if "sinkId" in told:
         writer = writer.option("batchId", str(batch))
-    writer.options(**told).save()
+    writer.save()
