@@ -35,6 +35,7 @@ def main(master: str, bootstrap: str, home: str, per_batch: str) -> None:
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
+        "spark.task.maxFailures": "20",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
         "spark.buffer.size": "512",
         # Begin when both workers have an executor, or one of them would be killed unused.

@@ -23,7 +23,8 @@ from waystation import Producer
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(count(240, 3_600))]
 
 RECORDS = count(2_000, 100_000)
-PER_BATCH = RECORDS // 4
+PER_BATCH = RECORDS // count(4, 40)
+MORE_DEATHS = count(0, 10)
 KEYS = 40
 
 
@@ -47,6 +48,7 @@ def test_jobs_outlive_the_workers_they_run_on(bootstrap: str, tmp_path: Path) ->
         wait_until_written(bootstrap, CHANGED)
         cluster.working()[0].kill()
         driver.let_go("transform")
+        kill_others(cluster, driver)
         batches = driver.told("batches")
 
     assert min(batches) > 1, f"nothing was in the middle of anything: {batches}"
@@ -56,6 +58,15 @@ def test_jobs_outlive_the_workers_they_run_on(bootstrap: str, tmp_path: Path) ->
         key: [value + b"!" for value in found] for key, found in sent.items()
     }
     assert sorted(archived(tmp_path / "lake")) == read
+
+
+def kill_others(cluster: SparkCluster, driver: "Driver") -> None:
+    """Let one worker after the other join and die, as long as there is something to do."""
+    for _ in range(MORE_DEATHS):
+        cluster.start_worker()
+        wait_for(lambda: len(cluster.working()) > 1 or driver.has_ended, "no executor", 120)
+        if not driver.has_ended:
+            cluster.working()[0].kill()
 
 
 def wait_until_written(bootstrap: str, topic: str) -> None:
@@ -125,6 +136,11 @@ class Driver:
         kill_session(self._process)
         self._log.close()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done, or dead."""
+        return self._process.poll() is not None
+
     def told(self, fact: str) -> Any:
         """What it says next, which is ``fact``."""
         assert self._process.stdout is not None
@@ -137,7 +153,7 @@ class Driver:
         gates = [self._home / f"{what}.held.{task}" for task in range(2)]
 
         def both() -> bool:
-            assert self._process.poll() is None, self._said()
+            assert not self.has_ended, self._said()
             return all(gate.exists() for gate in gates)
 
         wait_for(both, f"{what} is not held: {self._said()}")
