@@ -80,14 +80,11 @@ def _is_new_enough(home: Path) -> bool:
 
 # --- ZooKeeper ------------------------------------------------------------------------------
 
+_NETTY = ("buffer", "codec", "common", "handler", "resolver", "transport")
+_NATIVE = ("transport-native-epoll", "transport-native-unix-common")
 _JARS = (
-    "zookeeper",
-    "zookeeper-jute",
-    "metrics-core",
-    "netty-all",
-    "slf4j-api",
-    "slf4j-simple",
-    "snappy-java",
+    *("zookeeper", "zookeeper-jute", "metrics-core", "slf4j-api", "slf4j-simple", "snappy-java"),
+    *(f"netty-{part}" for part in (*_NETTY, *_NATIVE)),
 )
 
 

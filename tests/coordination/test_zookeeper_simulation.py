@@ -6,10 +6,12 @@ planted bugs below prove that the checks would notice.
 """
 
 import asyncio
+import contextlib
 import inspect
 import random
 import sys
 from itertools import count as counting
+from itertools import pairwise
 from types import ModuleType
 
 import pytest
@@ -20,9 +22,10 @@ from tests.support.soak import count
 from waystation.coordination import zookeeper as store_module
 from waystation.coordination import zookeeper_plan as plan_module
 from waystation.coordination import zookeeper_reader as reader_module
-from waystation.coordination.store import ABSENT, Versioned
+from waystation.coordination.store import ABSENT, LeaseId, Versioned
 from waystation.coordination.zookeeper import ZookeeperStore
 from waystation.coordination.zookeeper_layout import Layout, decode_item, key_of
+from waystation.coordination.zookeeper_plan import Create, Delete
 from waystation.coordination.zookeeper_session import Access
 from waystation.model.errors import CompactedError, StoreUnavailableError
 from waystation.testing.virtual_time import virtual_loop
@@ -105,7 +108,7 @@ def items_of(state: State) -> dict[str, Versioned]:
 
 async def live(seed: int, kind: type[ZookeeperStore]) -> None:
     """Some stores change the same few keys, and follow them; what they are told is checked."""
-    world = ZookeeperWorld(seed, trouble=random.Random(seed).choice((0.0, 0.01, 0.05)))
+    world = ZookeeperWorld(seed)
     names = counting()
     # A seed means one run, so that names must not be by chance.
     sys.modules[kind.__module__].__dict__["_new_name"] = lambda: f"{next(names):08}"
@@ -119,16 +122,33 @@ async def live(seed: int, kind: type[ZookeeperStore]) -> None:
             )
         )
         await stores[-1].open()
+    with_leases = seed % 2 == 1
+    world.trouble = random.Random(seed).choice((0.0, 0.003, 0.01) if with_leases else (0.0, 0.05))
     learning = asyncio.ensure_future(world.run())
     followers = [asyncio.ensure_future(follow(store)) for store in stores]
+    leases = [
+        asyncio.ensure_future(hold(random.Random(f"{seed} lease {n}"), world, store, n))
+        for n, store in enumerate(stores)
+        if with_leases
+    ]
     await asyncio.gather(
         *(
-            work(random.Random(f"{seed} {n} {task}"), Checked(world, store), KEYS[: 1 + seed % 4])
+            work(
+                random.Random(f"{seed} {n} {task}"),
+                Checked(world, store),
+                KEYS[: 1 + seed // 2 % 4],
+            )
             for n, store in enumerate(stores)
             for task in range(TASKS)
         )
     )
     world.trouble = 0.0
+    for lease in leases:
+        lease.cancel()
+    await asyncio.gather(*leases, return_exceptions=True)
+    while any(key.startswith("leased/") for key in items_of(world.states[-1])):
+        await asyncio.sleep(0.1)
+    check_leases(world)
     await stores[0].txn({}, {"end": b""})
     for n, follower in enumerate(followers):
         copy = await asyncio.wait_for(follower, 1_000)
@@ -139,10 +159,38 @@ async def live(seed: int, kind: type[ZookeeperStore]) -> None:
     learning.cancel()
 
 
+async def hold(
+    chance: random.Random, world: ZookeeperWorld, store: ZookeeperStore, start: int
+) -> None:
+    """Leases one after the other, each with a key that nobody else touches."""
+    for lease in range(start * 1_000 + 1, start * 1_000 + 11):
+        path = LAYOUT.lease(LeaseId(lease))
+        world.commit([Create(path, b"")])
+        try:
+            with contextlib.suppress(StoreUnavailableError):
+                key = f"leased/{lease}"
+                await store.txn({}, {key: b""}, leases={key: LeaseId(lease)})
+            await asyncio.sleep(chance.choice((0.01, 0.1, 0.3)))
+        finally:
+            world.commit([Delete(path, -1)])
+
+
+def check_leases(world: ZookeeperWorld) -> None:
+    """Keys of a lease go after it, never before."""
+    for before, after in pairwise(world.states):
+        for key in items_of(before).keys() - items_of(after).keys():
+            kind, _, lease = key.partition("/")
+            if kind == "leased" and LAYOUT.lease(LeaseId(int(lease))) in before:
+                raise BrokenError(f"{key} went before its lease")
+
+
 async def follow(store: ZookeeperStore) -> dict[str, Versioned]:
     """A copy kept by watching, up to the item ``end``."""
     while True:
-        read = await store.get("")
+        try:
+            read = await store.get("")
+        except StoreUnavailableError:
+            continue
         follower = Follower(store.watch("", read.revision))
         follower.items = dict(read.items)
         try:
@@ -233,6 +281,11 @@ PLANTED = {
         "if asking_all or self._reader.distrusted:",
         "if self._reader.distrusted:",
     ),
+    "leases are looked for at a server that lags": (
+        store_module,
+        "if self._session.connections != connection:",
+        "if False:",
+    ),
     "a compare fails on an old copy": (
         store_module,
         "if not self._reader.copy.holds(compares):",
@@ -245,7 +298,8 @@ PLANTED = {
 FIRST_SEED = {
     "a recreated key passes for the old one": 130,
     "nobody is told that something was deleted": 130,
-    "what was read over two connections is believed": 30,
+    "what was read over two connections is believed": 398,
+    "leases are looked for at a server that lags": 129,
 }
 WANTED = {"Reader", "ZookeeperStore"}
 

@@ -10,6 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from kazoo.client import KazooClient
 from tests.conformance.store_suite import TTL_MS, Follower, put, values
 from tests.support.cutting_proxy import CuttingProxy
@@ -17,6 +24,8 @@ from tests.support.servers import free_ports
 from tests.support.zookeeper import ZookeeperEnsemble
 
 from waystation.coordination import zookeeper as zookeeper_module
+from waystation.coordination.address import parse_address
+from waystation.coordination.connect import store_at
 from waystation.coordination.zookeeper import ZookeeperStore
 from waystation.coordination.zookeeper_session import Access
 from waystation.model.errors import (
@@ -25,6 +34,7 @@ from waystation.model.errors import (
     MetadataFormatError,
     StoreUnavailableError,
 )
+from waystation.runtime.clock import SystemClock
 
 
 @pytest.fixture
@@ -170,6 +180,39 @@ async def test_nodes_belong_to_the_user_who_made_them(zookeeper: ZookeeperEnsemb
     wrong = Access(zookeeper.endpoints, user="me", password="guess")
     with pytest.raises(StoreUnavailableError, match="does not allow this to user 'me'"):
         await ZookeeperStore(wrong, "owned").open()
+
+
+def _in_newer_form(issued: trustme.LeafCert) -> bytes:
+    """Certificate and key, the latter as Java reads it."""
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    form = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return form + b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+
+
+async def test_tls_both_ways(tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    ca, server, client, other = (tmp_path / f"{n}.pem" for n in ("ca", "server", "client", "other"))
+    authority.cert_pem.write_to_path(ca)
+    for path, issuer in ((server, authority), (client, authority), (other, stranger)):
+        path.write_bytes(_in_newer_form(issuer.issue_cert("127.0.0.1")))
+    with ZookeeperEnsemble(tmp_path / "zookeeper", tls=(server, ca)) as ensemble:
+        (endpoint,) = ensemble.secure_endpoints
+        address = f"zookeeper://{endpoint}/tls?ca={ca}&cert="
+        store = store_at(parse_address(f"{address}{client}"), tmp_path, SystemClock())
+        await store.open()
+        assert await values(store) == {}
+        assert (await (await store.lease(TTL_MS)).keep_alive()) is None
+        await put(store, a=b"1")
+        assert await values(store) == {"a": b"1"}
+        await store.close()
+
+        for access in (
+            Access((endpoint,)),
+            Access((endpoint,), tls=True, cert=str(client)),
+            Access((endpoint,), tls=True, ca=str(ca), cert=str(other)),
+        ):
+            with pytest.raises(StoreUnavailableError, match="no connection"):
+                await ZookeeperStore(access, "tls", timeout_s=0.7).open()
 
 
 async def test_a_folder_of_another_program_is_refused_and_kept(

@@ -32,10 +32,9 @@ State = dict[str, Node]
 class ZookeeperWorld:
     """All states there were, and how far each server has come."""
 
-    def __init__(self, seed: int, trouble: float = 0.0) -> None:
-        """``trouble`` is how likely a question ends in a lost connection."""
+    def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.trouble = trouble
+        self.trouble = 0.0  # how likely a connection is lost at a step of a question
         self.states: list[State] = [{}]
         self.servers = [0] * SERVERS
         self.sequence = 0

@@ -18,10 +18,21 @@ _TICK_MS = 200
 class ZookeeperEnsemble:
     """``members`` servers that know each other; a context manager runs them."""
 
-    def __init__(self, folder: Path, members: int = 1) -> None:
+    def __init__(
+        self, folder: Path, members: int = 1, *, tls: tuple[Path, Path] | None = None
+    ) -> None:
+        """``tls``: the servers' certificate with its key, and the authority that clients must be
+        signed by.  Its endpoints are then ``secure_endpoints``.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(3 * members)
-        self._clients, self._peers = ports[:members], ports[members:]
+        ports = free_ports(4 * members)
+        self._clients, self._secure, self._peers = (
+            ports[:members],
+            ports[members : 2 * members],
+            ports[2 * members :],
+        )
+        self._tls = tls
+        self.secure_endpoints = tuple(f"127.0.0.1:{port}" for port in self._secure)
         self.endpoints = tuple(f"127.0.0.1:{port}" for port in self._clients)
         self._servers = [self._server(folder, n, members) for n in range(members)]
 
@@ -86,6 +97,16 @@ class ZookeeperEnsemble:
             "maxClientCnxns": 0,
             "maxSessionTimeout": 60_000,
         }
+        if self._tls:
+            certificate, authority = self._tls
+            settings |= {
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "secureClientPort": self._secure[n],
+                "secureClientPortAddress": "127.0.0.1",
+                "ssl.keyStore.location": certificate,
+                "ssl.trustStore.location": authority,
+                "ssl.clientAuth": "need",
+            }
         if members > 1:
             for other in range(members):
                 quorum, election = self._peers[2 * other : 2 * other + 2]

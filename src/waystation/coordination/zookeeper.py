@@ -192,7 +192,7 @@ class ZookeeperStore:
         """Make what is missing; refuse a folder that another program or version made."""
         with contextlib.suppress(NodeExistsError):
             await self._session.call("create", self._layout.root, FORMAT, makepath=True)
-        found, _ = await self._session.call("get", self._layout.root)
+        found, _ = await self._reader.ask("get", self._layout.root)
         if found != FORMAT:
             raise StoreUnavailableError(
                 f"{self._layout.root} of {self._access.name} holds {found[:40]!r}, this version "
@@ -232,14 +232,17 @@ class ZookeeperStore:
     async def _reap(self) -> None:
         """Delete the keys of leases that have ended.
 
-        The leases are listed after the copy was read: one that a key of the copy hangs on was
-        there before, and if it is not listed it has ended.
+        The leases are listed after the copy was read, over the same connection: one that a key of
+        the copy hangs on was there before, and if it is not listed it has ended.
         """
         self._leases_moved = False
         try:
             while True:
+                connection = self._session.connections
                 await self._catch_up()
                 nodes = await self._reader.children(self._layout.leases, watch=self._on_leases)
+                if self._session.connections != connection:
+                    raise LostError("the connection was lost")
                 alive = {0, *map(lease_of, nodes)}
                 items = self._reader.copy.items.items()
                 dead = {key: held.zxid for key, held in items if held.lease not in alive}

@@ -64,6 +64,9 @@ class ZookeeperLease:
         except LostError as problem:
             await self._session.close()
             raise StoreUnavailableError(f"{self._access.name}: no lease, {problem}") from problem
+        except BaseException:
+            await self._session.close()
+            raise
         self._id = lease_of(path)
         self._ends_at = began + self._ttl_s
         name = f"lease-{self._id}"

@@ -73,14 +73,24 @@ class Reader:
             self.copy, self._loaded_after = fresh, expiries
             return Advance(None, anew=True)
 
+    async def ask(self, method: str, path: str, **options: Any) -> Any:
+        """About a node that is always there, but at a server that lags far behind."""
+        try:
+            answer = await self._session.call(method, path, **options)
+        except NoNodeError:
+            answer = None
+        if answer is None:
+            raise LostError(f"{path} is not there")
+        return answer
+
     async def children(self, path: str, watch: OnNews | None = None) -> list[str]:
         """The names of the nodes in a folder."""
-        names: list[str] = await self._ask("get_children", path, watch=watch)
+        names: list[str] = await self.ask("get_children", path, watch=watch)
         return names
 
     async def dropped(self) -> tuple[int, int]:
         """Up to which zxid changes are no longer listed, and how often that was written."""
-        data, state = await self._ask("get", self._layout.changes)
+        data, state = await self.ask("get", self._layout.changes)
         return int(data or b"0"), state.version
 
     async def _advance(self, copy: Copy, on_news: OnNews) -> Change | None:
@@ -90,8 +100,8 @@ class Reader:
         read: dict[str, Held | None] = {}
         seen: dict[str, int] = {}
         while True:
-            graves = await self._ask("exists", self._layout.graves)
-            head = await self._ask("exists", self._layout.head, watch=on_news)
+            graves = await self.ask("exists", self._layout.graves)
+            head = await self.ask("exists", self._layout.head, watch=on_news)
             if self._session.connections != connection:
                 raise LostError("the connection was lost")
             if head.mzxid == revision:
@@ -109,8 +119,8 @@ class Reader:
         """Everything, as it was at one revision or later; ``_advance`` makes it exact."""
         connection = self._session.connections
         changes = await self.children(self._layout.changes)
-        graves = await self._ask("exists", self._layout.graves)
-        head = await self._ask("exists", self._layout.head)
+        graves = await self.ask("exists", self._layout.graves)
+        head = await self.ask("exists", self._layout.head)
         nodes = await self.children(self._layout.items)
         found = await self._items(map(key_of, nodes))
         if self._session.connections != connection:
@@ -156,16 +166,6 @@ class Reader:
                 value, lease = decode_item(key, data)
                 found[key] = Held(value, stat.mzxid, stat.version, lease)
         return found
-
-    async def _ask(self, method: str, path: str, **options: Any) -> Any:
-        """About a node that is always there, but at a server that lags far behind."""
-        try:
-            answer = await self._session.call(method, path, **options)
-        except NoNodeError:
-            answer = None
-        if answer is None:
-            raise LostError(f"{path} is not there")
-        return answer
 
     async def _get(self, paths: Iterable[str]) -> list[Any]:
         """Data and state of each node, or ``None`` where there is none."""

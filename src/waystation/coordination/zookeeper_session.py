@@ -82,8 +82,8 @@ class Access:
             options["auth_data"] = [("digest", f"{self.user}:{self.password}")]
             options["default_acl"] = [make_digest_acl(self.user, self.password, all=True)]
         if self.tls:
-            options |= {"use_ssl": True, "ca": self.ca, "certfile": self.cert, "keyfile": self.key}
-            options["verify_certs"] = True
+            options |= {"use_ssl": True, "verify_certs": True, "check_hostname": True}
+            options |= {"ca": self.ca, "certfile": self.cert, "keyfile": self.key or self.cert}
         return KazooClient(
             hosts=",".join(self.endpoints),
             timeout=session_s,
