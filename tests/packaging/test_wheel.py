@@ -80,6 +80,13 @@ def test_the_installed_commands_agree_with_the_broker(command: str, address: str
     assert run(*consume, "--bootstrap", address) == "dear reader\n"
 
 
+def test_the_installed_command_makes_projects(command: str, tmp_path: Path) -> None:
+    run(command, "pipeline", "init", str(tmp_path / "orders"))
+
+    assert (tmp_path / "orders" / "conf" / "spark-defaults.conf").is_file()
+    assert (tmp_path / "orders" / "transformations" / "gold.sql").is_file()
+
+
 def run(*words: str, typed: str = "") -> str:
     """What the command prints; it must succeed."""
     done = subprocess.run(words, input=typed, capture_output=True, text=True, timeout=200)

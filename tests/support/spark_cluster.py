@@ -27,7 +27,7 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile(r"Successfully registered with master")
-_START_S = 60.0
+_START_S = 120.0
 
 
 class SparkCluster:
