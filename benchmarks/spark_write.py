@@ -7,14 +7,16 @@ The same rows, made by Spark itself, go into a topic of the same broker, in ``lo
   with batches as large as ours.
 
 The ceiling is a Python sink that drops what it is handed.  Ratios are taken within a round, then
-the median.  Exit code 0 when all was measured, 1 when rows are missing afterwards.  Falling short
-is a result, not an error.
+the median.  CPU time is that of Spark, its Python workers and the broker together: where other
+work runs on the machine it says more than rows per second.  Exit code 0 when all was measured, 1
+when rows are missing afterwards.  Falling short is a result, not an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import statistics
 import sys
@@ -23,12 +25,13 @@ from collections.abc import Callable
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.loads import librdkafka
 from benchmarks.loads.librdkafka import LoadError
-from benchmarks.peers import java, machine, spark_connector
+from benchmarks.peers import java, machine, process_tree, spark_connector
 from benchmarks.peers.broker import PeerMissingError, running
 from benchmarks.peers.places import CACHE, RESULTS
 from benchmarks.peers.waystation import WaystationPeer
@@ -48,7 +51,15 @@ _NUMBER_BYTES = 10
 _QUICK_FACTOR = 0.25
 _REQUIRED = 1.0
 
-Rounds = dict[str, list[dict[str, float]]]  # size -> per round: way -> rows/s
+
+class Measured(NamedTuple):
+    """One write."""
+
+    rows_per_s: float
+    cpu_us_per_row: float
+
+
+Round = dict[str, Measured]  # by way
 
 
 def main() -> int:
@@ -59,7 +70,7 @@ def main() -> int:
     ways = [CEILING, OURS, EXACTLY_ONCE, *([CONNECTOR, TUNED] if jars else [])]
     librdkafka.build()
     facts = _facts(jars) | {"durability": given.durability, "keys": not given.no_keys}
-    rounds: Rounds = {}
+    rounds: dict[str, list[Round]] = {}
     sizes = [given.only] if given.only else list(SIZES)
     with (
         running(WaystationPeer(), CACHE / "data" / "spark", given.durability) as broker,
@@ -76,7 +87,7 @@ def main() -> int:
                 for way in ways if number % 2 == 0 else ways[::-1]:
                     steps.step(f"{size}: {way}, " + (f"round {number}" if number else "warm-up"))
                     topic = f"write-{value_bytes}-{number}-{ways.index(way)}"
-                    measured[way] = _rows_per_s(frame, rows, way, broker.bootstrap, topic)
+                    measured[way] = _measured(frame, rows, way, broker.bootstrap, topic)
                     if way != CEILING:
                         _check(spark, broker.bootstrap, topic, rows)
                 if number:
@@ -131,13 +142,15 @@ def _frame(spark: SparkSession, rows: int, value_bytes: int, *, with_keys: bool)
     return numbers.selectExpr(key, value) if with_keys else numbers.selectExpr(value)
 
 
-def _rows_per_s(frame: DataFrame, rows: int, way: str, bootstrap: str, topic: str) -> float:
+def _measured(frame: DataFrame, rows: int, way: str, bootstrap: str, topic: str) -> Measured:
     """How fast ``frame`` is written, Spark's planning and the commit included."""
     if way != CEILING:
         librdkafka.create_topic(bootstrap, topic, PARTITIONS)
-    began = time.perf_counter()
+    began, cpu_s = time.perf_counter(), process_tree.cpu_seconds(os.getpid())
     _WAYS[way](frame, bootstrap, topic)
-    return rows / (time.perf_counter() - began)
+    took_s = time.perf_counter() - began
+    cpu_s = process_tree.cpu_seconds(os.getpid()) - cpu_s
+    return Measured(rows / took_s, cpu_s / rows * 1e6)
 
 
 def _into_nothing(frame: DataFrame, bootstrap: str, topic: str) -> None:
@@ -179,18 +192,20 @@ def _check(spark: SparkSession, bootstrap: str, topic: str, rows: int) -> None:
         sys.exit(f"{topic}: {found:,} of {rows:,} rows are there")
 
 
-def _table(rounds: Rounds) -> str:
+def _table(rounds: dict[str, list[Round]]) -> str:
     columns = ("of ceiling", "of kafka sink", "of it tuned")
-    lines = [("write", "way", "rows/s", "MB/s", *columns, "required")]
+    lines = [("write", "way", "rows/s", "MB/s", "CPU µs/row", *columns, "required")]
     for size, measured in rounds.items():
-        for way in measured[0]:
-            rate = statistics.median(one[way] for one in measured)
+        for way in (one for one in _WAYS if one in measured[0]):
+            rate = statistics.median(one[way].rows_per_s for one in measured)
+            cpu_us = statistics.median(one[way].cpu_us_per_row for one in measured)
             lines.append(
                 (
                     size,
                     way,
                     f"{rate:,.0f}",
                     f"{rate * SIZES[size][0] / 1e6:,.0f}",
+                    f"{cpu_us:.2f}",
                     *(_shown(measured, way, to) for to in (CEILING, CONNECTOR, TUNED)),
                     _verdict(measured, way),
                 )
@@ -198,24 +213,30 @@ def _table(rounds: Rounds) -> str:
     return align(lines)
 
 
-def _ratio(measured: list[dict[str, float]], way: str, to: str) -> float:
-    return statistics.median(one[way] / one[to] for one in measured)
+def _ratio(measured: list[Round], way: str, to: str) -> float:
+    return statistics.median(one[way].rows_per_s / one[to].rows_per_s for one in measured)
 
 
-def _shown(measured: list[dict[str, float]], way: str, to: str) -> str:
+def _shown(measured: list[Round], way: str, to: str) -> str:
     return f"{_ratio(measured, way, to):.2f}" if to in measured[0] else "-"
 
 
-def _verdict(measured: list[dict[str, float]], way: str) -> str:
+def _verdict(measured: list[Round], way: str) -> str:
     if way not in (OURS, EXACTLY_ONCE) or CONNECTOR not in measured[0]:
         return ""
     met = _ratio(measured, way, CONNECTOR) >= _REQUIRED
     return f">= {_REQUIRED}x: {'pass' if met else 'FALLS SHORT'}"
 
 
-def _write(directory: Path, facts: dict[str, object], rounds: Rounds, text: str) -> None:
+def _write(
+    directory: Path, facts: dict[str, object], rounds: dict[str, list[Round]], text: str
+) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    result = {"machine": facts, "rows_per_s": rounds}
+    shown = {
+        size: [{way: one._asdict() for way, one in each.items()} for each in measured]
+        for size, measured in rounds.items()
+    }
+    result = {"machine": facts, "rounds": shown}
     (directory / "results.json").write_text(json.dumps(result, indent=1) + "\n")
     heading = ", ".join(f"{name} {value}" for name, value in facts.items())
     (directory / "table.txt").write_text(f"{heading}\n\n{text}\n")
