@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.sink_queries import check_once, copy, fill, held, rows, start
+from tests.spark.sink_queries import KEYS, check_once, copy, fill, held, rows, start
 from tests.spark.topics import create
 
 pytestmark = pytest.mark.alone
@@ -66,7 +66,9 @@ def test_rows_with_a_key_go_where_every_client_sends_them(
     fill(bootstrap, f"{topic}-theirs", 0, 200)
     theirs = {one.key: one.partition for one in held(bootstrap, f"{topic}-theirs")}
 
-    frame = spark.range(200).selectExpr("concat('key-', id % 7) as key", "string(id) as value")
+    frame = spark.range(200).selectExpr(
+        f"concat('key-', id % {KEYS}) as key", "string(id) as value"
+    )
     write(frame, bootstrap, f"{topic}-ours", compression="lz4")
 
     ours = held(bootstrap, f"{topic}-ours")

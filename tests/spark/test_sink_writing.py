@@ -13,6 +13,7 @@ from tests.spark.sink_queries import held, unended
 from tests.spark.topics import create, delete
 from waystation.client.errors import BrokerUnreachableError
 from waystation.model.errors import UnknownTopicError
+from waystation.spark.errors import BadOptionError
 from waystation.spark.sink_cluster import open_sink
 from waystation.spark.sink_errors import SinkTakenOverError
 from waystation.spark.sink_options import WriteOptions, parse_write_options
@@ -127,6 +128,15 @@ def test_a_topic_that_is_deleted_while_it_is_written_is_an_error(
         create(bootstrap, topic)  # nobody else has
     elif where.exactly_once:
         assert values(bootstrap, topic) == []
+
+
+def test_a_time_out_that_brokers_refuse_is_told_by_its_name(bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+
+    with pytest.raises(BadOptionError, match="transactionTimeout is 86400000 ms, and the brokers"):
+        write_exactly_once(
+            options(bootstrap, topic, transactionTimeout="1d"), part(topic, 0), [numbers(0, 1)]
+        )
 
 
 def test_a_broker_that_is_away_is_waited_for(topic: str, tmp_path: Path) -> None:

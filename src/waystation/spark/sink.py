@@ -34,12 +34,6 @@ from waystation.spark.sink_columns import check_columns
 from waystation.spark.sink_options import WriteOptions, parse_write_options
 from waystation.spark.sink_state import Attempt, Task
 from waystation.spark.sink_steps import TaskMessage
-from waystation.spark.sink_writing import (
-    Part,
-    patiently,
-    write_at_least_once,
-    write_exactly_once,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,6 +177,9 @@ class StreamTopicWriter(DataSourceStreamArrowWriter):
 
 
 def _write(options: WriteOptions, attempt: Attempt, batches: "Iterator[pa.RecordBatch]") -> Written:
+    # Imported here: Arrow takes a while to load, and neither planning nor committing needs it.
+    from waystation.spark.sink_writing import Part, write_at_least_once, write_exactly_once
+
     with speaking_plainly():
         if not options.exactly_once:
             return Written(write_at_least_once(options, batches))
@@ -201,15 +198,13 @@ def _task() -> Task:
 
 
 def _commit(options: WriteOptions, messages: Messages) -> None:
-    """To commit may be repeated, so that a broker that is away for a moment is waited for."""
-
     async def committing() -> None:
         async with open_sink(options.bootstrap, **options.connection) as steps:
             await steps.commit(waiting)
 
     if waiting := _waiting(messages):
         with speaking_plainly():
-            patiently(options, lambda: asyncio.run(committing()))
+            asyncio.run(committing())
 
 
 def _abort(options: WriteOptions, messages: Messages) -> None:

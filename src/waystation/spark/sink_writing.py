@@ -12,11 +12,17 @@ restart costs a query time, not its life.
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waystation.client.errors import BrokerUnreachableError
-from waystation.model.errors import ConcurrentTransactionsError, WaystationError
+from waystation.model.errors import (
+    ConcurrentTransactionsError,
+    InvalidTransactionTimeoutError,
+    WaystationError,
+)
+from waystation.spark.errors import BadOptionError
 from waystation.spark.sending import Sending
 from waystation.spark.sink_cluster import open_sink
 from waystation.spark.sink_options import WriteOptions
@@ -26,9 +32,7 @@ from waystation.spark.sink_steps import Admitted, Dropped, SinkSteps, TaskMessag
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Part", "patiently", "write_at_least_once", "write_exactly_once"]
-
-T = TypeVar("T")
+__all__ = ["Part", "write_at_least_once", "write_exactly_once"]
 
 _PAUSE_S: Final = 0.25
 _IDS_TRIED: Final = 5
@@ -47,7 +51,7 @@ def write_at_least_once(options: WriteOptions, batches: "Iterable[pa.RecordBatch
     if rows is None:
         return 0
     with Sending(options.bootstrap, options.producer) as sending:
-        patiently(options, sending.start)
+        _patiently(options, sending.start)
         count = _send(options, sending, rows)
         sending.flush()
         return count
@@ -63,7 +67,7 @@ def write_exactly_once(
     with Sending(options.bootstrap, options.producer) as sending:
         held = AsyncExitStack()
         try:
-            steps = patiently(options, lambda: sending.run(_opened(options, held)))
+            steps = sending.run(_opened(options, held))
             admitted = sending.run(steps.admit(*part))
             if isinstance(admitted, Dropped):
                 return admitted.message(sum(batch.num_rows for batch in rows))
@@ -83,7 +87,7 @@ def _prepare(
     admitted: Admitted,
     rows: "Iterator[pa.RecordBatch]",
 ) -> TaskMessage:
-    admitted = _begin(sending, steps, admitted)
+    admitted = _begin(options, sending, steps, admitted)
     try:
         count = _send(options, sending, rows)
         prepared = sending.prepare()
@@ -94,16 +98,23 @@ def _prepare(
     return sending.run(steps.written(admitted, prepared, count))
 
 
-def _begin(sending: Sending, steps: SinkSteps, admitted: Admitted) -> Admitted:
+def _begin(
+    options: WriteOptions, sending: Sending, steps: SinkSteps, admitted: Admitted
+) -> Admitted:
     """Open a transaction under an id that nobody else has prepared anything under."""
     for tries_left in reversed(range(_IDS_TRIED)):
         admitted = sending.run(steps.make_way(admitted))
         try:
-            sending.start(admitted.transactional_id)
+            _patiently(options, partial(sending.start, admitted.transactional_id))
             break
         except ConcurrentTransactionsError:
             if not tries_left:
                 raise
+        except InvalidTransactionTimeoutError as error:
+            raise BadOptionError(
+                f"transactionTimeout is {options.transaction_timeout_ms} ms, and the brokers allow "
+                f"less: lower it, or raise transaction.max.timeout.ms there ({error})"
+            ) from None
     return admitted
 
 
@@ -126,7 +137,7 @@ def _with_rows(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]
     return None
 
 
-def patiently(options: WriteOptions, reach: Callable[[], T]) -> T:
+def _patiently(options: WriteOptions, reach: Callable[[], None]) -> None:
     """Reach brokers, again and again while none answers."""
     deadline = time.monotonic() + options.patience_ms / 1_000
     while True:
