@@ -203,7 +203,7 @@ def test_a_transformation_that_makes_no_sense_is_refused_before_it_starts(
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_checkpoint_belongs_to_one_output(
+def test_a_checkpoint_belongs_to_one_output_and_may_not_be_lost(
     spark: "SparkSession", bootstrap: str, topic: str, out: str, tmp_path: Path
 ) -> None:
     asked = {"checkpoint": tmp_path / "state", "sql": "SELECT value FROM messages"}
@@ -216,6 +216,8 @@ def test_a_checkpoint_belongs_to_one_output(
         run(spark, bootstrap, topic, "other", **asked)
     with pytest.raises(JobError, match=r"has written as the sink transform-.*, not as mine"):
         run(spark, bootstrap, topic, out, **asked, sink_id="mine")
+    with pytest.raises(JobFailedError, match=r"it belongs to query .* choose a new sinkId"):
+        run(spark, bootstrap, topic, out, **{**asked, "checkpoint": tmp_path / "fresh"})
     (tmp_path / "state" / "output.json").unlink()
     with pytest.raises(JobError, match="state holds the progress of another job"):
         run(spark, bootstrap, topic, out, **asked)
