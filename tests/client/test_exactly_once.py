@@ -101,8 +101,11 @@ async def copy(transaction: ReadProcessWrite) -> None:
         transaction.submit("orders", b"copy of %s" % (message.value or b""), partition=1)
 
 
-async def block(consumer: Consumer, producer: Producer, work: Work = copy) -> None:
-    async with consumer.transaction(producer, lasting_ms=5, timeout_ms=300) as transaction:
+async def block(
+    consumer: Consumer, producer: Producer, work: Work = copy, lasting_ms: int = 60
+) -> None:
+    """Long enough for all messages, also where others keep the machine busy."""
+    async with consumer.transaction(producer, lasting_ms=lasting_ms, timeout_ms=300) as transaction:
         await work(transaction)
 
 
@@ -543,7 +546,7 @@ async def copy_through_trouble(broker: TransactionBroker, chance: Random) -> Non
         async with producer_to(broker, delivery_timeout_ms=patience_ms) as producer:
             while broker.committed != {0: MESSAGES}:
                 with suppress(CrashError):
-                    await block(consumer, producer, work)
+                    await block(consumer, producer, work, lasting_ms=5)
 
     async def with_one_consumer() -> None:
         async with consumer_of(broker) as consumer:
