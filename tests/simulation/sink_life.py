@@ -49,11 +49,12 @@ class Life:
 
     def run(self) -> None:
         """Live, and check what is there in the end."""
-        try:
-            self.loop.run_until_complete(self._live())
-        finally:
+        living = self.loop.create_task(self._live())
+        while not living.done():
+            assert self.loop.schedule.step(), "nothing is left to happen"
             if self.broker.broken:
                 raise BrokenPromiseError(self.broker.broken[0])
+        living.result()
         expected = Counter(row for rows in self.rows.values() for row in rows)
         found = self.broker.visible + Counter(self.broker.lost_by_limit)
         if found != expected:
@@ -168,11 +169,10 @@ class Life:
             if self.chance.random() < 0.15:  # speculation
                 number += 1
                 tasks.append(self._spawn(self._told(self._task(attempt, Task(partition, number)))))
-            done, late = await asyncio.wait(
-                tasks, timeout=TASK_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            for one in late:
-                if self.chance.random() < 0.5:
+            await asyncio.wait(tasks, timeout=TASK_S, return_when=asyncio.FIRST_COMPLETED)
+            done = [one for one in tasks if one.done()]
+            for one in tasks:
+                if not one.done() and self.chance.random() < 0.5:
                     one.cancel()  # killed; the others live on unseen
             for one in done:
                 if isinstance(one.result(), TaskMessage):

@@ -131,6 +131,10 @@ class Shelf:
         except WaystationError as error:
             raise NotWrittenError(str(error)) from error
 
+    async def holder(self, sink: str) -> object:
+        broker = self._process.broker
+        return await self._process.ask(lambda: broker.describe(mutex_id(sink)))
+
     async def write(self, sink: str, before: SinkState | None, after: SinkState | None) -> None:
         broker, name, who = self._process.broker, mutex_id(sink), self._who
         assert who is not None, "a write without the mutex"

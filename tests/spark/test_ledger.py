@@ -218,6 +218,9 @@ class Fickle:
     async def take(self, sink: str) -> None:
         self.taken += 1
 
+    async def holder(self, sink: str) -> object:
+        return None
+
     async def write(self, sink: str, before: SinkState | None, after: SinkState | None) -> None:
         assert before == self.state
         self._failures -= 1

@@ -30,8 +30,10 @@ __all__ = ["Change", "Ledger", "NotWrittenError", "Shelf"]
 Change = Callable[[SinkState | None], SinkState | None]
 """The state as it shall be; itself if it is so already.  Raises what refuses it."""
 
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 1.0
+_FIRST_QUIET_S: Final = 0.02
+_LONGEST_QUIET_S: Final = 2.0
+_PATIENT_TIMES: Final = 5
+_GLANCE_S: Final = 0.5
 
 
 class NotWrittenError(WaystationError):
@@ -48,6 +50,9 @@ class Shelf(Protocol):
 
     async def take(self, sink: str) -> None:
         """Take the mutex, and shut out whoever has it."""
+
+    async def holder(self, sink: str) -> object:
+        """Who has the mutex: another value whenever somebody took it, or has written."""
 
     async def write(self, sink: str, before: SinkState | None, after: SinkState | None) -> None:
         """Write the record in place of ``before``, or with ``None`` remove it.
@@ -73,14 +78,42 @@ class Ledger:
         began_at, failures = self._clock.monotonic(), 0
         while True:
             try:
+                if failures and (known := await self._done(sink, change)):
+                    return known
                 return await self._try(sink, change)
             except NotWrittenError as error:
                 failures += 1
                 waited_ms = int((self._clock.monotonic() - began_at) * 1_000)
                 if waited_ms > self._patience_ms:
                     raise LedgerBusyError(sink, str(error), waited_ms) from error
-            longest_s = min(_FIRST_PAUSE_S * 2**failures, _LONGEST_PAUSE_S)
-            await asyncio.sleep(self._chance.uniform(0.0, longest_s))
+            await self._let_others(sink, failures)
+
+    async def _let_others(self, sink: str, failures: int) -> None:
+        """Wait until nobody takes the mutex for a while, longer each time.
+
+        Who takes it shuts out whoever has it.  Many who just tried again would keep each other
+        from ever finishing; so each gives the last one time, and only goes on if that one had it.
+        """
+        quiet_s = min(_FIRST_QUIET_S * 2**failures, _LONGEST_QUIET_S)
+        most, holder = _PATIENT_TIMES, await self._shelf.holder(sink)
+        while most > 0:
+            await asyncio.sleep(quiet_s * self._chance.uniform(0.5, 1.5))
+            before, holder = holder, await self._shelf.holder(sink)
+            most = most - 1 if holder != before else 0
+
+    async def _done(self, sink: str, change: Change) -> SinkState | None:
+        """The record, if somebody else has done meanwhile what was to be done.
+
+        Whoever was shut out looks first: to try again would shut out others in their turn.  It
+        looks for a moment only: behind the change of one who died nothing can be seen, and to
+        take the mutex ends that.
+        """
+        try:
+            async with asyncio.timeout(_GLANCE_S):
+                state = await self._shelf.read(sink)
+        except TimeoutError:
+            return None
+        return state if change(state) == state else None
 
     async def _try(self, sink: str, change: Change) -> SinkState | None:
         if sink in self._held:

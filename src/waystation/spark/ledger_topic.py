@@ -13,7 +13,7 @@ sink; whoever needs it first makes it.  Two things are not obvious:
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from random import Random
 from typing import Final
@@ -80,10 +80,13 @@ class TopicShelf:
         router: Router,
         options: ConnectionOptions,
         *,
+        holder: Callable[[str], Awaitable[object]],
         connect: Connect,
         chance: Random,
         patience_ms: int,
     ) -> None:
+        """``holder`` tells which producer, and in which state, has a transactional id."""
+        self._holder = holder
         self._bootstrap, self._router, self._options = bootstrap, router, options
         self._connect, self._chance = connect, chance
         self._patience_s = patience_ms / 1_000
@@ -137,6 +140,12 @@ class TopicShelf:
         except WaystationError as error:
             raise _not_written(error) from error
         self._mutexes[sink] = producer
+
+    async def holder(self, sink: str) -> object:
+        """The producer that has the mutex, its epoch and the state of its transaction."""
+        with suppress(WaystationError):  # brokers that are away have no news of it either
+            return await self._holder(mutex_id(sink))
+        return None
 
     async def write(self, sink: str, before: SinkState | None, after: SinkState | None) -> None:
         """Write the record in place of ``before``, if nobody else has the mutex meanwhile."""

@@ -57,6 +57,13 @@ class Coordinators(TransactionAdministration):
                 return OpenTransaction(who, found.state == PREPARED)
         return None
 
+    async def holder(self, transactional_id: str) -> object:
+        """Which producer has the id now, and what it does; ``None`` if none ever had it."""
+        with suppress(TransactionalIdNotFoundError):
+            found = (await self.describe_transactions(transactional_id))[transactional_id]
+            return found.producer, found.epoch, found.state
+        return None
+
     async def outcome(self, transaction: PreparedTransaction) -> str:
         """What became of it."""
         return (await self.transaction_outcome(*transaction)).state
@@ -100,10 +107,16 @@ async def open_sinks(
     clock, chance = clock or SystemClock(), chance or Random()
     settings = connection_settings(options)
     router = Router(bootstrap, settings, connect=connect, chance=chance)
-    shelf = TopicShelf(
-        bootstrap, router, options, connect=connect, chance=chance, patience_ms=patience_ms
-    )
     coordinators = Coordinators(router, clock, patience_ms)
+    shelf = TopicShelf(
+        bootstrap,
+        router,
+        options,
+        holder=coordinators.holder,
+        connect=connect,
+        chance=chance,
+        patience_ms=patience_ms,
+    )
     try:
         await router.retrying(router.start, settings.metadata_timeout_ms)
         ledger = Ledger(shelf, clock, chance, patience_ms)

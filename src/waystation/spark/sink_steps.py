@@ -25,7 +25,7 @@ from waystation.model.errors import (
     WaystationError,
 )
 from waystation.spark import decisions
-from waystation.spark.decisions import Next
+from waystation.spark.decisions import Next, Verdict
 from waystation.spark.ledger import Ledger
 from waystation.spark.sink_errors import (
     DecidedRowsMissingError,
@@ -57,8 +57,10 @@ _events = get_logger("spark")
 
 COMMITTED, COMMITTING, PREPARED = "committed", "committing", "prepared"
 
-_TURN_S: Final = 0.02
-_LONGEST_TURN_S: Final = 1.0
+_TURN_S: Final = 0.1
+_LAST_TURN_S: Final = 3.0
+_CLEANING_S: Final = 1.0
+_LOOK_S: Final = 0.1
 _AT_ONCE: Final = 32
 _NOT_OPEN: Final = (InvalidTxnStateError, ProducerFencedError, InvalidProducerIdMappingError)
 """What is said to who aborts a transaction that has ended."""
@@ -137,10 +139,9 @@ class SinkSteps:
 
     async def admit(self, attempt: Attempt, task: Task) -> Admitted | Dropped:
         """Whether a task that has rows may write them; raises a ``SinkError`` if nobody may."""
-        verdict = decisions.next_step(await self._ledger.read(attempt.sink), attempt)
-        if verdict.next is Next.CLAIM:
-            await self._wait_for_turn(task)
-            verdict = decisions.next_step(await self._ledger.read(attempt.sink), attempt)
+        verdict = await self._verdict(attempt)
+        if verdict.next in (Next.CLAIM, Next.CLEAN):
+            verdict = await self._wait_for_turn(attempt, task, verdict)
         while verdict.next in (Next.CLAIM, Next.CLEAN):
             if verdict.next is Next.CLAIM:
                 state = await self._ledger.change(
@@ -252,9 +253,24 @@ class SinkSteps:
 
     # --- behind the scenes ----------------------------------------------------------------------
 
-    async def _wait_for_turn(self, task: Task) -> None:
-        """Let tasks claim one after the other: each that tries shuts out the one before."""
-        await asyncio.sleep(min(task.partition * _TURN_S, _LONGEST_TURN_S))
+    async def _verdict(self, attempt: Attempt) -> Verdict:
+        return decisions.next_step(await self._ledger.read(attempt.sink), attempt)
+
+    async def _wait_for_turn(self, attempt: Attempt, task: Task, verdict: Verdict) -> Verdict:
+        """Let one task after the other try: each that does shuts out the one before it.
+
+        Mostly the first one has claimed and cleaned before anybody else's turn comes.  Who finds
+        it at work waits longer: it helps only if that one has died.
+        """
+        waited_s, turn_s = 0.0, min(task.partition * _TURN_S, _LAST_TURN_S)
+        while verdict.next in (Next.CLAIM, Next.CLEAN):
+            left_s = turn_s - waited_s + (_CLEANING_S if verdict.next is Next.CLEAN else 0.0)
+            if left_s <= 0.0:
+                break
+            await asyncio.sleep(min(left_s, _LOOK_S))
+            waited_s += min(left_s, _LOOK_S)
+            verdict = await self._verdict(attempt)
+        return verdict
 
     async def _clean(self, attempt: Attempt) -> SinkState | None:
         """End what former runs have left; the state in which that is noted."""
@@ -267,6 +283,8 @@ class SinkSteps:
                 raise DecidedRowsMissingError(sink, before.batch, missing)
         seen = [one.transaction for one in await self._transactions.open_of(sink)]
         state = await self._ledger.read(sink)
+        if decisions.next_step(state, attempt).next is not Next.CLEAN:
+            return state  # another task has done it
         await self._take_back(decisions.leftovers_of_others(state, attempt, seen))
         return await self._ledger.change(
             sink, lambda state: decisions.cleaned(state, attempt, ended)
