@@ -324,6 +324,24 @@ class StoreSuite:
         for follower in (early, late):
             assert follower.revisions == sorted(set(follower.revisions))
 
+    async def test_a_watch_of_everything_reaches_every_revision_told_of(
+        self, store: CoordinationStore
+    ) -> None:
+        """Whoever is refused or reads waits until its own view has come as far."""
+        follower = Follower(store.watch("", (await store.get("")).revision))
+        await put(store, a=b"1")
+        lease = await store.lease(TTL_MS)
+        bound = await store.txn({}, {"leased": b""}, leases={"leased": lease.id})
+        told = [bound.revision, (await store.txn({"a": ABSENT}, {"a": b"2"})).revision]
+        told.append((await store.txn({}, {}, ["nothing"])).revision)
+        await lease.revoke()
+        told.append((await store.get("a")).revision)
+        told.append((await store.txn({"a": ABSENT}, {})).revision)
+
+        for revision in told:
+            await asyncio.wait_for(follower.upto(revision), 5)
+        assert await follower.upto(told[-1]) == await values(store) == {"a": b"1"}
+
     async def test_a_closed_watch_ends(self, store: CoordinationStore) -> None:
         watch = store.watch("", (await store.get("")).revision)
         waiting = asyncio.ensure_future(anext(watch, None))

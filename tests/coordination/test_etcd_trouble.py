@@ -15,6 +15,7 @@ from waystation.coordination.address import StoreAddress, TlsFiles
 from waystation.coordination.connect import store_at
 from waystation.coordination.etcd import EtcdStore
 from waystation.coordination.etcd_gateway import Credentials
+from waystation.coordination.store import ABSENT
 from waystation.model.errors import CompactedError, InvalidConfigError, StoreUnavailableError
 from waystation.runtime.clock import SystemClock
 
@@ -34,6 +35,25 @@ async def test_a_watch_from_before_a_compaction_is_told_to_list_again(etcd: Etcd
 
         later = Follower(store.watch("", last))
         assert await later.upto(await put(store, b=b"2")) == {"b": b"2"}
+
+
+async def test_others_in_the_same_etcd_disturb_nobody(etcd: EtcdCluster) -> None:
+    """Their changes are revisions that we are told of and never see; they compact as they like."""
+    async with EtcdStore(etcd.endpoints, "ours") as ours, EtcdStore(etcd.endpoints, "oo") as theirs:
+        follower = Follower(ours.watch("", await put(ours, a=b"1")))
+        for n in range(10):
+            await put(theirs, a=b"%d" % n)
+        refused = await ours.txn({"a": ABSENT}, {"a": b"2"})
+        assert refused.revision < (await theirs.get("")).revision
+        read = await ours.get("")
+        assert read.revision > (await theirs.get("")).revision - 10
+        await asyncio.wait_for(follower.upto(read.revision), 5)
+        assert follower.items == {}
+
+        await put(theirs, a=b"last")
+        await asyncio.to_thread(etcd.compact)
+        again = Follower(ours.watch("", (await ours.get("")).revision))
+        assert await again.upto(await put(ours, b=b"2")) == {"b": b"2"}
 
 
 async def test_a_watch_of_a_store_that_was_set_back_is_told_to_list_again(tmp_path: Path) -> None:

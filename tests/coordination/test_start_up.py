@@ -1,8 +1,10 @@
 """A single node on the SQLite store: founded once, and itself again after every restart."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from uuid import uuid4
+
+import pytest
 
 from waystation.cluster import changes as cluster_changes
 from waystation.cluster import keys
@@ -19,9 +21,12 @@ from waystation.cluster.topics import (
     sweep,
 )
 from waystation.coordination import store as port
+from waystation.coordination.address import StoreAddress
+from waystation.coordination.connect import store_at
 from waystation.coordination.sqlite import SqliteStore
 from waystation.coordination.store import CoordinationStore, Lease, Watch, check_key
 from waystation.model.ids import NodeId, TopicId, uuid_text
+from waystation.runtime.clock import SystemClock
 
 ONE = NodeId(1)
 
@@ -85,29 +90,41 @@ async def test_a_node_is_itself_again_after_a_restart(tmp_path: Path) -> None:
     assert [epoch for _, _, epoch in seen] == [0, 1, 2]
 
 
-async def test_a_watched_image_is_the_image_of_the_store(tmp_path: Path) -> None:
-    async with SqliteStore(tmp_path / "coordination.db") as store:
-        node = Node(store)
-        await node.start()
-        for round_ in range(5):
-            await node.create(*(TopicSpec(f"t{n}", n % 3 + 1) for n in range(20 * round_)))
-            await node.commit(delete_topic(t) for t in list(node.image.topics.values())[::3])
+@pytest.fixture(params=["sqlite", "etcd", "zookeeper"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CoordinationStore]:
+    """Each of the stores, empty."""
+    address = StoreAddress("sqlite")
+    if request.param != "sqlite":
+        endpoints = request.getfixturevalue(request.param).endpoints
+        address = StoreAddress(request.param, endpoints, folder=f"start-up-{uuid4()}")
+    store = store_at(address, tmp_path / "coordination.db", SystemClock())
+    await store.open()
+    yield store
+    await store.close()
 
-        snapshot = await store.get("")
 
-        assert node.image == ClusterImage.from_items(snapshot.items, snapshot.revision)
+async def test_a_watched_image_is_the_image_of_the_store(store: CoordinationStore) -> None:
+    node = Node(store)
+    await node.start()
+    for round_ in range(5):
+        await node.create(*(TopicSpec(f"t{n}", n % 3 + 1) for n in range(20 * round_)))
+        await node.commit(delete_topic(t) for t in list(node.image.topics.values())[::3])
+
+    snapshot = await store.get("")
+
+    assert node.image == ClusterImage.from_items(snapshot.items, snapshot.revision)
+    await node.lease.revoke()
 
 
-async def test_a_broker_whose_lease_ends_is_gone_from_the_image(tmp_path: Path) -> None:
-    async with SqliteStore(tmp_path / "coordination.db") as store:
-        node = Node(store)
-        await node.start()
-        await node.lease.revoke()
-        node.image = node.image.apply(await anext(node.watch))
+async def test_a_broker_whose_lease_ends_is_gone_from_the_image(store: CoordinationStore) -> None:
+    node = Node(store)
+    await node.start()
+    await node.lease.revoke()
+    node.image = node.image.apply(await anext(node.watch))
 
-        assert node.image.brokers == {}
-        assert node.image.controller is None
-        assert node.image.counter(keys.BROKER_EPOCHS).next == 1
+    assert node.image.brokers == {}
+    assert node.image.controller is None
+    assert node.image.counter(keys.BROKER_EPOCHS).next == 1
 
 
 def test_decisions_keep_the_limits_of_the_store() -> None:

@@ -1,8 +1,13 @@
 """The coordination store of a cluster, in etcd.
 
-A key's version is the revision that wrote it last, and revisions are etcd's own: they grow also
-when somebody else uses the same etcd.  Reads are linearizable.  Leases last whole seconds, and
-not less than etcd's own minimum of one and a half elections: never shorter than was asked.
+A key's version is the revision that wrote it last, and revisions are etcd's own.  They grow also
+when somebody else uses the same etcd, of which our watches see nothing; but whoever read a
+revision may wait for a watch of everything to reach it.  So every change touches one key more,
+the folder's own, which knows our last revision; and a read that finds etcd further than that,
+because of others or of a lease that ended, touches it too.
+
+Reads are linearizable.  Leases last whole seconds, and not less than etcd's own minimum of one
+and a half elections: never shorter than was asked.
 
 How a server is chosen and what a lost answer means is in ``etcd_gateway.py``; how watches
 survive servers, in ``etcd_watch.py``.
@@ -18,11 +23,11 @@ from waystation.coordination.etcd_messages import (
     Answer,
     KeepAliveAnswer,
     LeaseAnswer,
-    RangeAnswer,
     TxnAnswer,
 )
 from waystation.coordination.etcd_watch import EtcdWatches, key_range
 from waystation.coordination.store import (
+    ABSENT,
     LeaseId,
     Snapshot,
     TxnResult,
@@ -64,10 +69,11 @@ class EtcdStore:
         self._closed = False
 
     async def open(self) -> None:
-        """Ask the cluster once, so that a wrong address or password is told at the start."""
+        """Make the folder if it is new; a wrong address or password is told now."""
         await self._gateway.open()
         try:
-            await self._ask("kv/range", {"key": self._key("")}, RangeAnswer)
+            new = {"compare": [self._compare("", ABSENT)], "success": [self._put("", b"", None)]}
+            await self._ask("kv/txn", new, TxnAnswer)
         except BaseException:
             await self._gateway.close()
             raise
@@ -94,9 +100,13 @@ class EtcdStore:
         """Everything under ``prefix``, as most of the servers know it now."""
         if prefix:
             check_key(prefix.removesuffix("/"))
-        answer = await self._ask("kv/range", key_range(self._root, prefix), RangeAnswer)
-        start = len(self._root)
-        items = {kv.key.decode()[start:]: Versioned(kv.value, kv.mod_revision) for kv in answer.kvs}
+        wanted = {"request_range": key_range(self._root, prefix)}
+        answer = await self._ask("kv/txn", {"success": [wanted, self._folder()]}, TxnAnswer)
+        if answer.header.revision > _revision(answer):
+            touch = self._put("", b"", None)
+            answer = await self._ask("kv/txn", {"success": [wanted, touch]}, TxnAnswer)
+        found = ((kv.key.decode()[len(self._root) :], kv) for kv in answer.read(0))
+        items = {key: Versioned(kv.value, kv.mod_revision) for key, kv in found if key}
         return Snapshot(items, answer.header.revision)
 
     async def txn(
@@ -111,10 +121,8 @@ class EtcdStore:
         check_txn(compares, puts, deletes, leases)
         body = {
             "compare": [self._compare(key, version) for key, version in compares.items()],
-            "success": [
-                *(self._put(key, value, leases.get(key)) for key, value in puts.items()),
-                *({"request_delete_range": {"key": self._key(key)}} for key in deletes),
-            ],
+            "success": [*self._operations(puts, deletes, leases), self._folder()],
+            "failure": [self._folder()],
         }
         repeat = not puts and not deletes
         try:
@@ -123,7 +131,7 @@ class EtcdStore:
             raise LeaseExpiredError(
                 f"one of leases {sorted(leases.values())} has ended"
             ) from problem
-        revision = answer.header.revision
+        revision = _revision(answer)
         versions = dict.fromkeys(puts, revision) if answer.succeeded else {}
         return TxnResult(answer.succeeded, revision, versions)
 
@@ -159,6 +167,24 @@ class EtcdStore:
             raise StoreUnavailableError(f"{self._name} is closed")
         return await self._gateway.ask(path, body, kind, repeat=repeat)
 
+    def _operations(
+        self, puts: Mapping[str, bytes], deletes: Collection[str], leases: Mapping[str, LeaseId]
+    ) -> list[dict[str, Any]]:
+        """What changes something, with the touch of the folder, and nothing if nothing does."""
+        touch = self._put("", b"", None)
+        deleted = [{"request_delete_range": {"key": self._key(key)}} for key in deletes]
+        if puts:
+            written = [self._put(key, value, leases.get(key)) for key, value in puts.items()]
+            return [*written, *deleted, touch]
+        if not deletes:
+            return []
+        absent = [self._compare(key, ABSENT) for key in deletes]
+        return [{"request_txn": {"compare": absent, "failure": [*deleted, touch]}}]
+
+    def _folder(self) -> dict[str, Any]:
+        """Read the folder's own key, whose revision is that of our last change."""
+        return {"request_range": {"key": self._key("")}}
+
     def _key(self, key: str) -> bytes:
         return f"{self._root}{key}".encode()
 
@@ -173,6 +199,11 @@ class EtcdStore:
 
     def _put(self, key: str, value: bytes, lease: LeaseId | None) -> dict[str, Any]:
         return {"request_put": {"key": self._key(key), "value": value, "lease": lease or 0}}
+
+
+def _revision(answer: TxnAnswer) -> int:
+    """Our last change's, from the read of the folder at the end; 0 if somebody deleted it."""
+    return max((kv.mod_revision for kv in answer.read(-1)), default=0)
 
 
 class EtcdLease:

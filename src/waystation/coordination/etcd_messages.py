@@ -38,10 +38,22 @@ class RangeAnswer(Answer, frozen=True):
     kvs: tuple[KeyValue, ...] = ()
 
 
+class TxnPart(msgspec.Struct, frozen=True):
+    """The answer to one operation of a transaction; only reads say something of interest."""
+
+    response_range: RangeAnswer | None = None
+
+
 class TxnAnswer(Answer, frozen=True):
-    """Whether the compares held."""
+    """Whether the compares held, and what the operations of that case gave."""
 
     succeeded: bool = False
+    responses: tuple[TxnPart, ...] = ()
+
+    def read(self, part: int) -> tuple[KeyValue, ...]:
+        """What operation number ``part`` read, which was a read."""
+        answer = self.responses[part].response_range
+        return answer.kvs if answer is not None else ()
 
 
 class LeaseAnswer(Answer, frozen=True):

@@ -126,9 +126,10 @@ class EtcdWatches:
         return lags and await self._gateway.ping(base) < revision
 
     def _change(self, answer: WatchAnswer) -> Change:
-        """Several revisions at once, the last state of each key."""
+        """Several revisions at once, the last state of each key; without the folder's own."""
         start = len(self._root)
         last = {event.kv.key.decode()[start:]: event for event in answer.events}
+        last.pop("", None)
         return Change(
             max(event.kv.mod_revision for event in answer.events),
             {

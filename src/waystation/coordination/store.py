@@ -25,8 +25,10 @@ for its time.  A lease says nothing about a paused process, which may believe in
 it ended; that is why writers compare epochs.
 
 *Watches.*  A watch yields what changed after a revision, in order of revision.  It may
-coalesce: intermediate states may be left out, the last one never.  When changes were dropped
-that it would have to yield, it raises ``CompactedError`` once and its owner lists again.
+coalesce: intermediate states may be left out, the last one never.  A watch of everything reaches
+every revision that a snapshot or a transaction told of; a change without keys may say just that.
+When changes were dropped that it would have to yield, it raises ``CompactedError`` once and its
+owner lists again.
 """
 
 import re

@@ -70,7 +70,7 @@ class LocalWatch:
             key: item for key, item in change.puts.items() if under(self.prefix, key)
         }
         relevant.update((key, None) for key in change.deletes if under(self.prefix, key))
-        if relevant:
+        if relevant or not (change.puts or change.deletes):
             self._pending.update(relevant)
             self._revision = change.revision
             self._ready.set()
