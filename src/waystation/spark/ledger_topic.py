@@ -90,7 +90,7 @@ class TopicShelf:
         self._bootstrap, self._router, self._options = bootstrap, router, options
         self._connect, self._chance = connect, chance
         self._patience_s = patience_ms / 1_000
-        self._pages: dict[int, _Page] = {}
+        self._pages: dict[tuple[int, str | None], _Page] = {}
         self._mutexes: dict[str, Producer] = {}
         self._exists = False
 
@@ -105,7 +105,7 @@ class TopicShelf:
         """The sink's record, with all that was written before this was asked."""
         if not await self._is_there():
             return None
-        page = await self._page(_place(sink))
+        page = await self._page(_place(sink), sink)
         await page.read_to_end(sink)
         return page.state(sink)
 
@@ -149,7 +149,7 @@ class TopicShelf:
 
     async def write(self, sink: str, before: SinkState | None, after: SinkState | None) -> None:
         """Write the record in place of ``before``, if nobody else has the mutex meanwhile."""
-        producer, page = self._mutexes[sink], await self._page(_place(sink))
+        producer, page = self._mutexes[sink], await self._page(_place(sink), sink)
         content = None if after is None else encode_state(sink, after)
         try:
             async with producer.transaction() as transaction:
@@ -177,12 +177,12 @@ class TopicShelf:
             with suppress(WaystationError):
                 await producer.close()
 
-    async def _page(self, number: int) -> "_Page":
-        page = self._pages.get(number)
+    async def _page(self, number: int, sink: str | None = None) -> "_Page":
+        page = self._pages.get((number, sink))
         if page is None:
-            page = _Page(self._router, TopicPartition(TOPIC, number), self._patience_s)
+            page = _Page(self._router, TopicPartition(TOPIC, number), sink, self._patience_s)
             await page.open()
-            self._pages[number] = page
+            self._pages[number, sink] = page
         return page
 
     async def _is_there(self) -> bool:
@@ -201,10 +201,13 @@ class TopicShelf:
 
 
 class _Page:
-    """One partition: the newest record of each sink, as far as it was read."""
+    """One partition: the newest record of one sink, or of each, as far as it was read."""
 
-    def __init__(self, router: Router, where: TopicPartition, patience_s: float) -> None:
+    def __init__(
+        self, router: Router, where: TopicPartition, sink: str | None, patience_s: float
+    ) -> None:
         self.where = where
+        self._only = None if sink is None else sink.encode()
         self._router, self._patience_s = router, patience_s
         settings = ConsumerSettings(
             isolation="read_committed", fetch_max_wait_ms=_FETCH_WAIT_MS, fetch_min_bytes=1
@@ -259,14 +262,29 @@ class _Page:
             self._at = max(self._at, gone.start)
             return
         visible = Visibility(DECOMPRESSED_LIMIT_BYTES, fetched.aborted)
-        for at, header in fetched.batches:
-            if visible.shows(fetched.records, at, header):
-                for record in records_of(fetched.records, at):
-                    self._note(record.key, record.value)
+        shown = [at for at, header in fetched.batches if visible.shows(fetched.records, at, header)]
+        self._note_newest(fetched.records, shown)
         self._at = fetched.next_offset or self._at
 
+    def _note_newest(self, records: memoryview, shown: list[int]) -> None:
+        """Keep the last record of each sink, looking from behind.
+
+        A partition holds up to a thousand older records that were not compacted yet; every task
+        reads it, and who wants the record of one sink need not look into the others.
+        """
+        noted: set[bytes | None] = set()
+        for at in reversed(shown):
+            for record in reversed(records_of(records, at)):
+                if record.key not in noted:
+                    noted.add(record.key)
+                    self._note(record.key, record.value)
+            if self._only is not None and self._only in noted:
+                return
+
     def _note(self, key: bytes | None, content: bytes | None) -> None:
-        sink = (key or b"").decode(errors="replace")
+        if key is None or self._only not in (None, key):
+            return
+        sink = key.decode(errors="replace")
         if content is None:
             self._contents.pop(sink, None)
         else:
