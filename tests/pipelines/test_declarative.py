@@ -33,12 +33,13 @@ SECOND = [("ben", 4, 1.0), ("cleo", 5, 2.0)]
 def project(bootstrap: str, tmp_path: Path) -> Path:
     """A new one, and its topics."""
     made = CliRunner().invoke(
-        command, [str(tmp_path / "orders"), "--bootstrap", bootstrap, "--topic", TOPIC, "--to", TO]
+        command,
+        [str(tmp_path / "my orders"), "--bootstrap", bootstrap, "--topic", TOPIC, "--to", TO],
     )
     assert made.exit_code == 0, made.output
     create(bootstrap, TOPIC, 2)
     create(bootstrap, TO, 2)
-    return tmp_path / "orders"
+    return tmp_path / "my orders"
 
 
 @pytest.fixture
