@@ -34,16 +34,20 @@ NOON_MS = 1_769_860_800_000
 SESSION = 25
 """So many messages of a key follow each other, second by second; then it is away for a minute."""
 
-IN, OUT = "orders", "orders-out"
+IN, OUT, DEAD = "orders", "orders-out", "orders-dead"
+
+
+IS_DEAD = 7
+"""Every so many messages one is no JSON."""
 
 
 class JobKind(NamedTuple):
     """A job, what it is asked for, and what it must have written of each key."""
 
     start: Callable[..., Any]
-    asked: dict[str, Any]
-    copies: int
+    asked: dict[str, str]
     written: Callable[[list[int]], list[bytes]]
+    copies: int = 1
 
 
 def _sessions_of(numbers: list[int]) -> list[bytes]:
@@ -56,16 +60,24 @@ KINDS = {
     "transform": JobKind(
         transform,
         {"sql": "SELECT key, concat('t', cast(value AS string)) AS value FROM messages"},
-        1,
         lambda numbers: [b"t%d" % number for number in numbers],
+    ),
+    "transform with dead letters": JobKind(
+        transform,
+        {
+            "sql": "SELECT key, cast(value.n AS string) AS value FROM messages",
+            "value-format": "json",
+            "dead-letters": DEAD,
+        },
+        lambda numbers: [b"%d" % number for number in numbers if number % IS_DEAD],
     ),
     "dedupe": JobKind(
         dedupe,
         {"id": "header:id", "within": "1 hour"},
-        2,
         lambda numbers: [b"%d" % number for number in numbers],
+        copies=2,
     ),
-    "sessions": JobKind(sessions, {"gap": "30 seconds", "late": "30 seconds"}, 1, _sessions_of),
+    "sessions": JobKind(sessions, {"gap": "30 seconds", "late": "30 seconds"}, _sessions_of),
 }
 OF_TODAY = [*KINDS] if SOAKING else ["transform"]
 
@@ -73,7 +85,7 @@ OF_TODAY = [*KINDS] if SOAKING else ["transform"]
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path / "data").start() as process:
-        create(process.bootstrap, IN, OUT)
+        create(process.bootstrap, IN, OUT, DEAD)
         yield process
 
 
@@ -81,14 +93,15 @@ def numbers_of(key: int) -> list[int]:
     return [*range(key, MESSAGES, KEYS)]
 
 
-def records(copies: int) -> Iterator[dict[str, Any]]:
+def records(kind: JobKind) -> Iterator[dict[str, Any]]:
     """Every key in turn; a copy comes at once, as a producer would send it again."""
+    typed = "value-format" in kind.asked
     for number in range(MESSAGES):
         turn = number // KEYS
         at_s = turn + turn // SESSION * 60
-        for _ in range(copies):
+        for _ in range(kind.copies):
             yield {
-                "value": b"%d" % number,
+                "value": b'{"n": %d}' % number if typed and number % IS_DEAD else b"%d" % number,
                 "key": b"k%d" % (number % KEYS),
                 "headers": [("id", b"%d" % number)],
                 "timestamp": NOON_MS + at_s * 1_000,
@@ -100,11 +113,11 @@ def test_a_driver_that_is_killed_while_it_writes_loses_and_doubles_nothing(
     spark: "SparkSession", own_broker: BrokerProcess, tmp_path: Path, name: str
 ) -> None:
     kind, chance = KINDS[name], random.Random(name)
-    fill(own_broker.bootstrap, IN, records(kind.copies))
+    fill(own_broker.bootstrap, IN, records(kind))
 
     for _ in range(ROUNDS):
-        kill_one(name, kind, own_broker.bootstrap, tmp_path, chance)
-    asked = {**kind.asked, "source_options": {"maxOffsetsPerTrigger": 10 * PER_BATCH}}
+        kill_one(kind, own_broker.bootstrap, tmp_path, chance)
+    asked = {option.replace("-", "_"): value for option, value in kind.asked.items()}
     query = kind.start(
         spark,
         bootstrap=own_broker.bootstrap,
@@ -112,23 +125,38 @@ def test_a_driver_that_is_killed_while_it_writes_loses_and_doubles_nothing(
         to=OUT,
         checkpoint=tmp_path / "state",
         available_now=True,
+        source_options={"maxOffsetsPerTrigger": 10 * PER_BATCH},
         **asked,
     )
     follow(query, json_output=True)
 
     found = by_key(contents(own_broker.bootstrap, OUT))
-    shown = {key: [as_told(name, value) for value in values] for key, values in found.items()}
+    shown = {key: [as_told(kind, value) for value in values] for key, values in found.items()}
     assert shown == {b"k%d" % key: kind.written(numbers_of(key)) for key in range(KEYS)}
+    dead = by_key(contents(own_broker.bootstrap, DEAD))
+    assert dead == ({} if "dead-letters" not in kind.asked else dead_letters())
 
 
-def as_told(name: str, value: bytes | None) -> bytes | None:
+def dead_letters() -> dict[bytes, list[bytes]]:
+    all_of = {key: [n for n in numbers_of(key) if n % IS_DEAD == 0] for key in range(KEYS)}
+    return {b"k%d" % key: [b"%d" % n for n in numbers] for key, numbers in all_of.items()}
+
+
+def as_told(kind: JobKind, value: bytes | None) -> bytes | None:
     """Of a session, how many messages it has."""
-    return b"%d" % json.loads(value or b"")["messages"] if name == "sessions" else value
+    return b"%d" % json.loads(value or b"")["messages"] if kind.start is sessions else value
 
 
-def kill_one(name: str, kind: JobKind, bootstrap: str, home: Path, chance: random.Random) -> None:
+def kill_one(kind: JobKind, bootstrap: str, home: Path, chance: random.Random) -> None:
     """Let a driver begin, and end it with its Java machine somewhere in the middle of a batch."""
-    command = [sys.executable, "-m", f"waystation.pipelines.{name}", "--json", "--every", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        f"waystation.pipelines.{kind.start.__name__}",
+        "--json",
+        "--every",
+        "0",
+    ]
     command += ["--bootstrap", bootstrap, "--topics", IN, "--to", OUT]
     command += ["--checkpoint", str(home / "state"), "--master", "local[2]"]
     command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]

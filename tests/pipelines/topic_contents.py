@@ -21,10 +21,12 @@ class Read(NamedTuple):
 
 
 def create(bootstrap: str, *topics: str, partitions: int = 2) -> None:
+    """Topics that keep what is in them: tests choose timestamps that are long past."""
+
     async def work() -> None:
         async with Admin(bootstrap) as admin:
             for topic in topics:
-                await admin.create_topic(topic, partitions)
+                await admin.create_topic(topic, partitions, configs={"retention.ms": "-1"})
 
     asyncio.run(work())
 
