@@ -5,6 +5,9 @@ HTTP   ?= 127.0.0.1:8090
 DATA   ?= ./data
 BIN    := .venv/bin
 STAMPS := .venv/stamps
+# What is compiled has a .pxd beside it.
+COMPILED := $(wildcard src/waystation/records/*.pxd)
+COMPILED += $(COMPILED:.pxd=.py)
 # pytest workers for the tests that share the machine; tests marked `alone` follow, one by one.
 WORKERS ?= 2
 
@@ -33,6 +36,7 @@ format: $(STAMPS)/dev ## rewrite the sources in the project's format
 bench: $(STAMPS)/dev $(STAMPS)/tools ## the same loads against Waystation and its peers, side by side
 	$(BIN)/python -m benchmarks $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.spark)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.spark_write)
 
 soak: $(STAMPS)/dev $(STAMPS)/tools ## the tests with full counts and durations; reports in docs/reports
 	$(BIN)/python tools/soak.py $(ARGS)
@@ -57,11 +61,11 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 # An editable install, so that edits count at once; made anew when dependencies or compiled sources change.
-$(STAMPS)/run: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py src/waystation/records/codec.pxd src/waystation/records/columns.py src/waystation/records/columns.pxd src/waystation/records/keys.py src/waystation/records/keys.pxd
+$(STAMPS)/run: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 	$(BIN)/pip install --disable-pip-version-check -q -e .
 	@touch $@
 
-$(STAMPS)/dev: $(STAMPS)/venv pyproject.toml setup.py src/waystation/records/codec.py src/waystation/records/codec.pxd src/waystation/records/columns.py src/waystation/records/columns.pxd src/waystation/records/keys.py src/waystation/records/keys.pxd
+$(STAMPS)/dev: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 	$(BIN)/pip install --disable-pip-version-check -q -e '.[dev]'
 	@touch $@ $(STAMPS)/run
 
