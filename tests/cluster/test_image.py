@@ -20,7 +20,10 @@ from waystation.cluster.values import (
     ConfigValue,
     ControllerValue,
     CounterValue,
+    DrainValue,
+    LeavingValue,
     PartitionValue,
+    ReassignmentValue,
     TopicValue,
     encode,
 )
@@ -62,6 +65,15 @@ items = st.one_of(
         st.builds(ControllerValue, node=st.just(NodeId(1)), epoch=st.just(1)),
     ),
     st.tuples(st.just(keys.PRODUCER_IDS), st.builds(CounterValue, next=st.integers(0, 9))),
+    st.tuples(
+        st.builds(keys.reassignment, topic_ids, st.integers(0, 1)),
+        st.builds(ReassignmentValue, target=st.just((NodeId(2),)), origin=st.just((NodeId(1),))),
+    ),
+    st.tuples(
+        st.integers(1, 2).map(NodeId).map(keys.leaving),
+        st.builds(LeavingValue, epoch=st.integers(1, 2).map(BrokerEpoch)),
+    ),
+    st.tuples(st.integers(1, 2).map(NodeId).map(keys.drain), st.just(DrainValue())),
     st.tuples(st.just(keys.CLUSTER), st.just(ClusterValue(id="abc"))),
 )
 changes = st.lists(st.lists(st.tuples(items, st.booleans()), max_size=5), max_size=12)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waystation.cluster.parts import Site
 from waystation.cluster.placement import check_assignment, place
 from waystation.model.errors import InvalidReplicaAssignmentError, InvalidReplicationFactorError
 from waystation.model.ids import NodeId, TopicId
@@ -20,7 +21,7 @@ def test_replicas_differ_and_leaders_are_spread_evenly(
     topic_id: TopicId, brokers: list[NodeId], partitions: int, data: st.DataObject
 ) -> None:
     factor = data.draw(st.integers(1, len(brokers)))
-    placed = place(topic_id, range(partitions), factor, brokers)
+    placed = place(topic_id, range(partitions), factor, map(Site, brokers))
 
     assert len(placed) == partitions
     assert all(len(set(each)) == len(each) == factor for each in placed)
@@ -34,7 +35,7 @@ def test_replicas_differ_and_leaders_are_spread_evenly(
 def test_followers_of_one_leader_are_spread_over_all_others(topic_id: TopicId, nodes: int) -> None:
     """Over whole rounds, everybody follows everybody equally often."""
     brokers = [NodeId(n) for n in range(nodes)]
-    placed = place(topic_id, range(nodes * (nodes - 1)), 2, brokers)
+    placed = place(topic_id, range(nodes * (nodes - 1)), 2, map(Site, brokers))
 
     followed = Counter(placed)
 
@@ -45,10 +46,10 @@ def test_followers_of_one_leader_are_spread_over_all_others(topic_id: TopicId, n
 def test_partitions_added_later_continue_the_round(
     topic_id: TopicId, brokers: list[NodeId], first: int, added: int
 ) -> None:
-    whole = place(topic_id, range(first + added), 1, brokers)
+    whole = place(topic_id, range(first + added), 1, map(Site, brokers))
     parts = (
-        place(topic_id, range(first), 1, brokers),
-        place(topic_id, range(first, first + added), 1, list(reversed(brokers))),
+        place(topic_id, range(first), 1, map(Site, brokers)),
+        place(topic_id, range(first, first + added), 1, map(Site, reversed(brokers))),
     )
 
     assert parts[0] + parts[1] == whole
@@ -57,14 +58,14 @@ def test_partitions_added_later_continue_the_round(
 def test_small_topics_do_not_all_begin_on_the_first_broker() -> None:
     brokers = [NodeId(n) for n in (1, 2, 3)]
     ids = [TopicId(UUID(int=n * 7919)) for n in range(60)]
-    starts = Counter(place(topic_id, range(1), 1, brokers)[0][0] for topic_id in ids)
+    starts = Counter(place(topic_id, range(1), 1, map(Site, brokers))[0][0] for topic_id in ids)
 
     assert set(starts) == set(brokers)
 
 
 def test_more_replicas_than_brokers_are_refused() -> None:
     with pytest.raises(InvalidReplicationFactorError, match=r"factor 3 .* 1 registered"):
-        place(TopicId(UUID(int=1)), range(1), 3, [NodeId(1)])
+        place(TopicId(UUID(int=1)), range(1), 3, [Site(NodeId(1))])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,10 @@ from waystation.cluster.values import (
     ConfigValue,
     ControllerValue,
     CounterValue,
+    DrainValue,
+    LeavingValue,
     PartitionValue,
+    ReassignmentValue,
     TopicValue,
     Value,
     decode,
@@ -32,6 +35,9 @@ values = st.one_of(
         host=st.text(),
         port=st.integers(0, 65_535),
         rack=st.none() | st.text(),
+        machine=st.none() | st.text(),
+        clean=st.booleans(),
+        features=st.dictionaries(st.text(), st.integers(0, 9)),
     ),
     st.builds(ControllerValue, node=nodes, epoch=counts),
     st.builds(TopicValue, id=st.uuids().map(TopicId), replicas=st.lists(sets).map(tuple)),
@@ -42,7 +48,11 @@ values = st.one_of(
         in_sync=sets,
         eligible=sets,
         partition_epoch=counts.map(PartitionEpoch),
+        unclean_epoch=counts.map(LeaderEpoch),
     ),
+    st.builds(ReassignmentValue, target=sets, origin=sets),
+    st.builds(LeavingValue, epoch=counts.map(BrokerEpoch)),
+    st.just(DrainValue()),
     st.builds(ConfigValue, options=st.dictionaries(st.text(), st.text())),
     st.builds(CounterValue, next=counts),
 )
@@ -79,3 +89,18 @@ def test_fields_that_a_later_version_adds_are_ignored(value: Value) -> None:
 def test_what_cannot_be_read_is_refused_with_its_key(stored: bytes) -> None:
     with pytest.raises(MetadataFormatError, match="ids/producers"):
         decode(CounterValue, "ids/producers", stored)
+
+
+def test_what_an_older_version_wrote_is_read_with_nothing_assumed() -> None:
+    broker = b'{"v":1,"epoch":3,"host":"here","port":9092,"rack":null}'
+    state = b'{"v":1,"leader":1,"leader_epoch":2,"in_sync":[1],"eligible":[],"partition_epoch":4}'
+
+    old = decode(BrokerValue, "brokers/1", broker)
+    assert (old.machine, old.clean, old.features) == (None, False, {})
+    assert decode(PartitionValue, "partitions/x/0", state).unclean_epoch == -1
+
+
+def test_a_reassignment_says_where_from() -> None:
+    stored = encode(ReassignmentValue(target=(NodeId(2),), origin=(NodeId(1),)))
+
+    assert json.loads(stored) == {"v": 1, "target": [2], "from": [1]}

@@ -86,7 +86,8 @@ class _Batch:
 
     def fits(self, step: Changes) -> bool:
         operations = len(self.puts) + len(self.deletes) + _operations(step)
-        compares = len(self.compares) + len(step.compares)
+        # What many decisions compare, such as their decider's epoch, is compared once.
+        compares = len(self.compares) + sum(key not in self.compares for key in step.compares)
         return (
             max(operations, compares) <= OPERATIONS_MAX and self.nbytes + _nbytes(step) <= BYTES_MAX
         )

@@ -22,7 +22,9 @@ from waystation.cluster.parts import (
     ConfigImage,
     ControllerImage,
     CounterImage,
+    LeavingImage,
     PartitionImage,
+    ReassignmentImage,
     TopicImage,
 )
 from waystation.cluster.values import (
@@ -31,7 +33,10 @@ from waystation.cluster.values import (
     ConfigValue,
     ControllerValue,
     CounterValue,
+    DrainValue,
+    LeavingValue,
     PartitionValue,
+    ReassignmentValue,
     TopicValue,
     decode,
 )
@@ -75,6 +80,9 @@ class ClusterImage:
     broker_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     counters: Mapping[str, CounterImage] = field(default_factory=dict)
     strays: Mapping[TopicId, Mapping[int, PartitionImage]] = field(default_factory=dict)
+    reassignments: Mapping[TopicId, Mapping[int, ReassignmentImage]] = field(default_factory=dict)
+    leaving: Mapping[NodeId, LeavingImage] = field(default_factory=dict)
+    drains: Mapping[NodeId, int] = field(default_factory=dict)
 
     @classmethod
     def from_items(
@@ -115,6 +123,15 @@ class ClusterImage:
     def broker_options(self, name: str = EVERY_BROKER) -> ConfigImage:
         """What was set for one broker, or for all of them."""
         return self.broker_configs.get(name, NO_OPTIONS)
+
+    def is_leaving(self, node: NodeId) -> bool:
+        """Whether the broker that is registered now wants to stop."""
+        wish, broker = self.leaving.get(node), self.brokers.get(node)
+        return wish is not None and broker is not None and wish.epoch == broker.epoch
+
+    def reassignment(self, topic_id: TopicId, number: int) -> ReassignmentImage | None:
+        """Where the partition is on its way to, if it is."""
+        return self.reassignments.get(topic_id, {}).get(number)
 
     def counter(self, key: str) -> CounterImage:
         """The counter at ``key``."""
@@ -163,6 +180,9 @@ class _Draft:
         self._broker_configs = _Shared(before.broker_configs)
         self._counters = _Shared(before.counters)
         self._strays = _Shared(before.strays)
+        self._reassignments = _Shared(before.reassignments)
+        self._leaving = _Shared(before.leaving)
+        self._drains = _Shared(before.drains)
         self._new_topics: dict[str, tuple[TopicValue, int] | None] = {}
         self._new_states: dict[TopicId, dict[int, PartitionImage | None]] = {}
 
@@ -180,9 +200,17 @@ class _Draft:
             case ["brokers", number]:
                 node = NodeId(_number(key, number))
                 broker = decode(BrokerValue, key, stored)
-                self._brokers.own()[node] = BrokerImage(
-                    node, broker.epoch, broker.host, broker.port, broker.rack, version
-                )
+                self._brokers.own()[node] = _broker(node, broker, version)
+            case ["reassignments", topic, number]:
+                moving = decode(ReassignmentValue, key, stored)
+                moved = ReassignmentImage(moving.target, moving.origin, version)
+                self._reassign(key, topic, number, moved)
+            case ["leaving", number]:
+                leaving = LeavingImage(decode(LeavingValue, key, stored).epoch, version)
+                self._leaving.own()[NodeId(_number(key, number))] = leaving
+            case ["drains", number]:
+                decode(DrainValue, key, stored)
+                self._drains.own()[NodeId(_number(key, number))] = version
             case ["controller"]:
                 controller = decode(ControllerValue, key, stored)
                 self._single["controller"] = ControllerImage(
@@ -206,6 +234,12 @@ class _Draft:
                 self._broker_configs.drop(name)
             case ["brokers", number]:
                 self._brokers.drop(NodeId(_number(key, number)))
+            case ["reassignments", topic, number]:
+                self._reassign(key, topic, number, None)
+            case ["leaving", number]:
+                self._leaving.drop(NodeId(_number(key, number)))
+            case ["drains", number]:
+                self._drains.drop(NodeId(_number(key, number)))
             case ["controller"]:
                 self._single["controller"] = None
             case ["ids", _]:
@@ -231,14 +265,25 @@ class _Draft:
             broker_configs=self._broker_configs.now,
             counters=self._counters.now,
             strays=self._strays.now,
+            reassignments=self._reassignments.now,
+            leaving=self._leaving.now,
+            drains=self._drains.now,
             **self._single,
         )
 
     def _states_of(self, key: str, topic: str) -> dict[int, PartitionImage | None]:
-        try:
-            return self._new_states.setdefault(TopicId(uuid_of(topic)), {})
-        except ValueError:
-            raise MetadataFormatError(key, f"{topic!r} is no topic id") from None
+        return self._new_states.setdefault(_topic_id(key, topic), {})
+
+    def _reassign(self, key: str, topic: str, number: str, to: ReassignmentImage | None) -> None:
+        topic_id, partition = _topic_id(key, topic), _number(key, number)
+        known = dict(self._reassignments.now.get(topic_id, {}))
+        known.pop(partition, None)
+        if to is not None:
+            known[partition] = to
+        if known:
+            self._reassignments.own()[topic_id] = known
+        else:
+            self._reassignments.drop(topic_id)
 
     def _remove_topic(self, name: str) -> None:
         """Take the topic away, if it is there; what is known of it finds its place later."""
@@ -276,10 +321,31 @@ class _Draft:
             self._strays.drop(topic_id)
 
 
+def _topic_id(key: str, text: str) -> TopicId:
+    try:
+        return TopicId(uuid_of(text))
+    except ValueError:
+        raise MetadataFormatError(key, f"{text!r} is no topic id") from None
+
+
 def _number(key: str, text: str) -> int:
     if not text.isdecimal():
         raise MetadataFormatError(key, f"{text!r} is no number")
     return int(text)
+
+
+def _broker(node: NodeId, value: BrokerValue, version: int) -> BrokerImage:
+    return BrokerImage(
+        node,
+        value.epoch,
+        value.host,
+        value.port,
+        value.rack,
+        version,
+        value.machine,
+        value.clean,
+        value.features,
+    )
 
 
 def _state(value: PartitionValue, version: int) -> PartitionImage:
@@ -291,6 +357,7 @@ def _state(value: PartitionValue, version: int) -> PartitionImage:
         value.eligible,
         value.partition_epoch,
         version,
+        value.unclean_epoch,
     )
 
 

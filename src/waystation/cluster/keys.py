@@ -8,6 +8,9 @@
 ``partitions/<topic id>/<n>``       leader, epochs and sets of one partition
 ``configs/topic/<name>``            a topic's own options
 ``configs/broker/<node or default>``  options of one broker, or of all
+``reassignments/<topic id>/<n>``    which replicas a partition shall have instead
+``leaving/<node>``                  a broker that wants to stop; leased
+``drains/<node>``                   an operator wants the node to hold nothing
 ``ids/<kind>``                      counters: producer ids, broker and controller epochs
 ==================================  ========================================================
 
@@ -39,6 +42,21 @@ def topic(name: str) -> str:
 def partition(topic_id: TopicId, number: int) -> str:
     """A partition's state."""
     return f"partitions/{uuid_text(topic_id)}/{number}"
+
+
+def reassignment(topic_id: TopicId, number: int) -> str:
+    """Where a partition is on its way to."""
+    return f"reassignments/{uuid_text(topic_id)}/{number}"
+
+
+def leaving(node: NodeId) -> str:
+    """A broker's wish to stop."""
+    return f"leaving/{node}"
+
+
+def drain(node: NodeId) -> str:
+    """An operator's wish that a node hold nothing."""
+    return f"drains/{node}"
 
 
 def topic_config(name: str) -> str:

@@ -5,20 +5,28 @@ each comes from a counter that outlives the lease, so an epoch is never given tw
 process that was paused through the end of its lease is known by its old one.
 """
 
+from collections.abc import Iterator, Mapping
+
 from waystation.cluster import keys
 from waystation.cluster.changes import ABSENT, Changes
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.in_sync_changes import Sets, led_by, successor
+from waystation.cluster.parts import PartitionImage
+from waystation.cluster.policies import PolicyOf
 from waystation.cluster.values import (
     BrokerValue,
     ClusterValue,
     ControllerValue,
     CounterValue,
+    PartitionValue,
     encode,
 )
 from waystation.model.errors import DuplicateBrokerError
 from waystation.model.ids import BrokerEpoch, NodeId, ProducerId
 
 PRODUCER_ID_BLOCK = 1_000
+
+_NO_FEATURES: dict[str, int] = {}
 
 
 def found_cluster(cluster_id: str) -> Changes:
@@ -28,9 +36,20 @@ def found_cluster(cluster_id: str) -> Changes:
 
 
 def register(
-    image: ClusterImage, node: NodeId, host: str, port: int, rack: str | None = None
+    image: ClusterImage,
+    node: NodeId,
+    host: str,
+    port: int,
+    rack: str | None = None,
+    *,
+    machine: str | None = None,
+    clean: bool = False,
+    features: Mapping[str, int] = _NO_FEATURES,
 ) -> tuple[BrokerEpoch, Changes]:
-    """A new incarnation of ``node``, under a broker epoch that no other ever had."""
+    """A new incarnation of ``node``, under a broker epoch that no other ever had.
+
+    Where others decide too, ``end_last_life`` is written first.
+    """
     there = image.brokers.get(node)
     if there is not None:
         raise DuplicateBrokerError(
@@ -38,12 +57,53 @@ def register(
             "another node id, or wait until the lease of the other has ended"
         )
     epoch, counting = _count(image, keys.BROKER_EPOCHS)
-    value = BrokerValue(epoch=BrokerEpoch(epoch), host=host, port=port, rack=rack)
+    value = BrokerValue(
+        epoch=BrokerEpoch(epoch),
+        host=host,
+        port=port,
+        rack=rack,
+        machine=machine,
+        clean=clean,
+        features=dict(features),
+    )
     return BrokerEpoch(epoch), Changes(
         compares={**counting.compares, keys.broker(node): ABSENT},
         puts={**counting.puts, keys.broker(node): encode(value)},
         leased=[keys.broker(node)],
     )
+
+
+def end_last_life(
+    image: ClusterImage, node: NodeId, policy: PolicyOf, *, clean: bool
+) -> list[Changes]:
+    """What must be written before ``node`` registers anew, so that it is taken for what it is.
+
+    It leads nothing of what its last life led: only an election, under a new epoch, lets it lead
+    again.  If its stop was not ``clean`` and the topic's records were only in memory, it may lack
+    some, and leaves both sets unless nobody else is in them.  Void once it is registered; decide
+    again on a newer image until there is nothing left, then ``register``.
+    """
+    return [
+        Changes(
+            compares={key: partition.version, keys.broker(node): ABSENT}, puts={key: encode(state)}
+        )
+        for topic in image.topics.values()
+        for number, partition in enumerate(topic.partitions)
+        if node == partition.leader or node in partition.holders
+        for key in (keys.partition(topic.id, number),)
+        for state in _without(partition, node, lost=not clean and policy(topic.name).memory)
+    ]
+
+
+def _without(partition: PartitionImage, node: NodeId, *, lost: bool) -> Iterator[PartitionValue]:
+    """The partition's state after the last life of ``node``, if that changes anything."""
+    sets = Sets(partition.in_sync, partition.eligible)
+    if lost and node in partition.holders and any(each != node for each in partition.holders):
+        sets = Sets(*(tuple(each for each in some if each != node) for some in sets))
+    if partition.leader == node:
+        yield led_by(partition, None, sets)
+    elif sets != (partition.in_sync, partition.eligible):
+        yield successor(partition, sets)
 
 
 def claim_controller(image: ClusterImage, node: NodeId) -> Changes:

@@ -16,6 +16,14 @@ from waystation.model.ids import (
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
+class Site(NamedTuple):
+    """Where a broker stands: what dies with it, and what else may go dark with it."""
+
+    node: NodeId
+    rack: str | None = None
+    machine: str | None = None
+
+
 class BrokerImage(NamedTuple):
     """A broker that holds its lease, and where clients reach it."""
 
@@ -25,6 +33,14 @@ class BrokerImage(NamedTuple):
     port: int
     rack: str | None
     version: int
+    machine: str | None = None
+    clean: bool = False
+    features: Mapping[str, int] = {}
+
+    @property
+    def site(self) -> Site:
+        """Where it stands; a broker that names no machine has one to itself."""
+        return Site(self.id, self.rack, self.machine)
 
 
 class ControllerImage(NamedTuple):
@@ -45,6 +61,12 @@ class PartitionImage(NamedTuple):
     eligible: tuple[NodeId, ...]
     partition_epoch: PartitionEpoch
     version: int
+    unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH
+
+    @property
+    def holders(self) -> tuple[NodeId, ...]:
+        """Who is known to hold everything committed."""
+        return self.in_sync + self.eligible
 
 
 class TopicImage(NamedTuple):
@@ -64,6 +86,21 @@ class TopicImage(NamedTuple):
     def assignment(self) -> tuple[tuple[NodeId, ...], ...]:
         """The replicas of each partition."""
         return tuple(partition.replicas for partition in self.partitions)
+
+
+class ReassignmentImage(NamedTuple):
+    """The replicas a partition shall have, and what it goes back to if that is cancelled."""
+
+    target: tuple[NodeId, ...]
+    origin: tuple[NodeId, ...]
+    version: int
+
+
+class LeavingImage(NamedTuple):
+    """The life of a broker that wants to end."""
+
+    epoch: BrokerEpoch
+    version: int
 
 
 class ConfigImage(NamedTuple):

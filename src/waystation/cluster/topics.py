@@ -12,7 +12,7 @@ from waystation.cluster.changes import ABSENT, Changes
 from waystation.cluster.configs import check_topic_options
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import TopicImage
-from waystation.cluster.placement import Assignment, check_assignment, place
+from waystation.cluster.placement import Assignment, check_assignment, place, sites_for_new
 from waystation.cluster.values import ConfigValue, PartitionValue, TopicValue, encode
 from waystation.model.errors import (
     InvalidPartitionsError,
@@ -35,10 +35,14 @@ _FIRST_STATE = PartitionEpoch(0)
 
 
 class TopicDefaults(NamedTuple):
-    """What a topic gets that does not say: ``num.partitions``, ``default.replication.factor``."""
+    """What a topic gets that does not say: ``num.partitions``, ``default.replication.factor``.
+
+    With ``share_machines`` replicas of one partition may be on one machine.
+    """
 
     partitions: int = 1
     replication_factor: int = 1
+    share_machines: bool = False
 
 
 class TopicSpec(NamedTuple):
@@ -107,6 +111,8 @@ def add_partitions(
     name: str,
     count: int,
     assignments: Sequence[Sequence[NodeId]] | None = None,
+    *,
+    share_machines: bool = False,
 ) -> Changes:
     """Let the topic have ``count`` partitions; the new ones placed, or assigned as told."""
     topic = image.topic(name)
@@ -116,9 +122,12 @@ def add_partitions(
             f"topic {name!r} has {now} partitions already: {count} would not be more"
         )
     _check_count(count)
-    factor = len(topic.partitions[0].replicas)
+    moving = image.reassignment(topic.id, 0)
+    factor = len(moving.target if moving else topic.partitions[0].replicas)
     if assignments is None:
-        added = place(topic.id, range(now, count), factor, image.brokers)
+        sites = sites_for_new(image)
+        new = range(now, count)
+        added = place(topic.id, new, factor, sites, share_machines=share_machines)
     elif len(assignments) != count - now:
         raise InvalidReplicaAssignmentError(
             f"{count - now} partitions are to be added, {len(assignments)} are assigned"
@@ -140,14 +149,42 @@ def add_partitions(
 
 
 def sweep(image: ClusterImage) -> Changes:
-    """Delete what a crash left behind: states and options of topics that do not exist."""
-    states = [
-        keys.partition(topic_id, number)
-        for topic_id, some in image.strays.items()
-        for number in some
+    """Delete what a crash left behind: states, options and moves of topics that do not exist."""
+    return Changes(after=list(_left_over(image)))
+
+
+def sweep_old(image: ClusterImage, earlier: ClusterImage) -> list[Changes]:
+    """Delete what was left over in an ``earlier`` image too, and is still the same.
+
+    Where there are several brokers, another one may just be making a topic, the states of which
+    go ahead of it.
+    """
+    before = _left_over(earlier)
+    return [
+        Changes(compares={key: version}, deletes=[key])
+        for key, version in _left_over(image).items()
+        if before.get(key) == version
     ]
-    options = [keys.topic_config(name) for name in image.topic_configs if name not in image.topics]
-    return Changes(after=states + options)
+
+
+def _left_over(image: ClusterImage) -> dict[str, int]:
+    states = {
+        keys.partition(topic_id, number): state.version
+        for topic_id, some in image.strays.items()
+        for number, state in some.items()
+    }
+    options = {
+        keys.topic_config(name): config.version
+        for name, config in image.topic_configs.items()
+        if name not in image.topics
+    }
+    moves = {
+        keys.reassignment(topic_id, number): moving.version
+        for topic_id, some in image.reassignments.items()
+        if topic_id not in image.topics_by_id
+        for number, moving in some.items()
+    }
+    return {**states, **options, **moves}
 
 
 def _plan(
@@ -157,7 +194,13 @@ def _plan(
         assignment = _assigned(spec, image)
     else:
         partitions, factor = _counts(spec, defaults)
-        assignment = place(topic_id, range(partitions), factor, image.brokers)
+        assignment = place(
+            topic_id,
+            range(partitions),
+            factor,
+            sites_for_new(image),
+            share_machines=defaults.share_machines,
+        )
     options = check_topic_options(spec.options)
     topic_key, config_key = keys.topic(spec.name), keys.topic_config(spec.name)
     puts = {topic_key: encode(TopicValue(id=topic_id, replicas=assignment))}

@@ -10,7 +10,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from waystation.model.errors import MetadataFormatError
-from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
+from waystation.model.ids import (
+    NO_LEADER_EPOCH,
+    BrokerEpoch,
+    LeaderEpoch,
+    NodeId,
+    PartitionEpoch,
+    TopicId,
+)
 
 V = TypeVar("V", bound="Value")
 
@@ -26,12 +33,19 @@ class ClusterValue(Value, frozen=True, tag=1):
 
 
 class BrokerValue(Value, frozen=True, tag=1):
-    """One incarnation of a broker, and where clients reach it."""
+    """One incarnation of a broker, and where clients reach it.
+
+    Brokers with the same ``machine`` die together.  ``clean`` says that nothing of what it held
+    was lost since its last life; ``features`` are format versions that it can write.
+    """
 
     epoch: BrokerEpoch
     host: str
     port: int
     rack: str | None = None
+    machine: str | None = None
+    clean: bool = False
+    features: dict[str, int] = {}
 
 
 class ControllerValue(Value, frozen=True, tag=1):
@@ -49,13 +63,34 @@ class TopicValue(Value, frozen=True, tag=1):
 
 
 class PartitionValue(Value, frozen=True, tag=1):
-    """Who leads a partition under which epoch, who is in sync, and who else may lead."""
+    """Who leads a partition under which epoch, who is in sync, and who else may lead.
+
+    ``unclean_epoch`` is the last leader epoch whose leader may have lacked committed records.
+    """
 
     leader: NodeId | None
     leader_epoch: LeaderEpoch
     in_sync: tuple[NodeId, ...]
     eligible: tuple[NodeId, ...] = ()
     partition_epoch: PartitionEpoch = PartitionEpoch(0)
+    unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH
+
+
+class ReassignmentValue(Value, frozen=True, tag=1):
+    """The replicas that a partition shall have, and those it had when that was first asked."""
+
+    target: tuple[NodeId, ...]
+    origin: tuple[NodeId, ...] = msgspec.field(name="from")
+
+
+class LeavingValue(Value, frozen=True, tag=1):
+    """A broker's life that wants to end, once others lead what it leads."""
+
+    epoch: BrokerEpoch
+
+
+class DrainValue(Value, frozen=True, tag=1):
+    """An operator wants the node to hold nothing."""
 
 
 class ConfigValue(Value, frozen=True, tag=1):

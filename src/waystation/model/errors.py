@@ -341,6 +341,36 @@ class InvalidReplicaAssignmentError(WaystationError):
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+class NoReassignmentInProgressError(WaystationError):
+    """There is no reassignment to cancel."""
+
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+class ElectionNotNeededError(WaystationError):
+    """The partition is led as the election would have it."""
+
+    code = ErrorCode.ELECTION_NOT_NEEDED
+
+
+class PreferredLeaderNotAvailableError(WaystationError):
+    """The preferred leader is not there, wants to stop, or is not in sync."""
+
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+class EligibleLeadersNotAvailableError(WaystationError):
+    """No replica is there that could lead."""
+
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+class UnknownBrokerError(WaystationError):
+    """No broker of that number is registered or holds anything."""
+
+    code = ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
 class InvalidConfigError(WaystationError):
     """An unknown option, or a value outside its bounds."""
 

@@ -1,0 +1,41 @@
+"""What a topic's options mean to those who decide about its partitions.
+
+Deciders take a ``PolicyOf`` rather than settings: elections need three answers about a topic,
+not its forty options, and simulations give them directly.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from waystation.cluster.effective import topic_settings
+from waystation.cluster.image import ClusterImage
+from waystation.model.ids import NodeId
+from waystation.model.topics import TopicSettings
+
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+
+
+class TopicPolicy(NamedTuple):
+    """How many must be in sync, whether a crash may lose records, whether availability wins."""
+
+    min_insync: int = 1
+    memory: bool = False
+    unclean: bool = False
+
+
+PolicyOf = Callable[[str], TopicPolicy]
+
+
+def policy_of(image: ClusterImage, node: NodeId, static: TopicSettings) -> PolicyOf:
+    """The policies that are in force by ``image``, for a broker started with ``static``."""
+
+    def policy(name: str) -> TopicPolicy:
+        settings = topic_settings(image, name, node, static)
+        asked = image.topic_options(name).options.get(
+            UNCLEAN_ELECTION, image.broker_options().options.get(UNCLEAN_ELECTION, "false")
+        )
+        return TopicPolicy(
+            settings.min_insync_replicas, settings.durability == "memory", asked == "true"
+        )
+
+    return policy
