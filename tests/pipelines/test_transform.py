@@ -92,7 +92,6 @@ def test_everything_is_copied_as_it_is_by_a_star(
 def test_values_that_do_not_fit_are_dead_letters_as_they_came(
     spark: "SparkSession", bootstrap: str, topic: str, out: str, tmp_path: Path
 ) -> None:
-    create(bootstrap, f"{topic}-dead")
     fill(bootstrap, topic, [{"value": b"rubbish", "key": b"k", "partition": 1}, *orders(10)])
     asked = {
         "checkpoint": tmp_path / "state",
@@ -105,6 +104,9 @@ def test_values_that_do_not_fit_are_dead_letters_as_they_came(
     with pytest.raises(JobFailedError, match=rf"{topic}-1, offset 0 does not fit: .*malformed"):
         run(spark, bootstrap, topic, out, **asked)
     assert contents(bootstrap, out, settled=False) == []
+    with pytest.raises(JobError, match=rf"create it with `waystation topic create {topic}-dead`"):
+        run(spark, bootstrap, topic, out, **asked, dead_letters=f"{topic}-dead")
+    create(bootstrap, f"{topic}-dead")
     # What ended the job may be set aside afterwards: the checkpoint is the same.
     run(spark, bootstrap, topic, out, **asked, dead_letters=f"{topic}-dead")
 

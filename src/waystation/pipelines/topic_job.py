@@ -20,6 +20,7 @@ __all__ = [
     "named",
     "output_options",
     "refuse_loops",
+    "refuse_missing",
     "sink_name",
     "with_defaults",
 ]
@@ -42,6 +43,18 @@ def refuse_loops(topics: Sequence[str], pattern: str | None, *outputs: str) -> N
             raise JobError(
                 f"the job would read the topic {output}, to which it writes, and never end. "
                 "Remedy: write to another topic"
+            )
+
+
+def refuse_missing(bootstrap: str, *topics: str) -> None:
+    """Raise if one is not there: a topic that only few rows go to might not be missed for weeks."""
+    from waystation.pipelines.topic_log import ask
+
+    there = {one.name for one in ask(bootstrap, lambda admin: admin.list_topics())}
+    for topic in topics:
+        if topic not in there:
+            raise JobError(
+                f"topic {topic} does not exist: create it with `waystation topic create {topic}`"
             )
 
 

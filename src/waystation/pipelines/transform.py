@@ -24,6 +24,7 @@ from waystation.pipelines.topic_job import (
     named,
     output_options,
     refuse_loops,
+    refuse_missing,
     sink_name,
     with_defaults,
 )
@@ -78,6 +79,8 @@ def transform(
     told: dict[str, Any] = dict(source_options or {})
     _refuse_nonsense(sql, function, value_format, dead_letters, told)
     refuse_loops(names, pattern, *(one for one in (to, dead_letters) if one))
+    if dead_letters is not None:
+        refuse_missing(bootstrap, dead_letters)
     sink = sink_name("transform", names, pattern, to)
     read_from = {
         "bootstrap": bootstrap,
