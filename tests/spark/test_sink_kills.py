@@ -28,7 +28,7 @@ from tests.spark.sink_deaths import (
 )
 from tests.spark.sink_queries import PER_BATCH, check_once, counted, start
 from tests.spark.topics import create
-from tests.support.sessions import descendants, end_session, is_alive
+from tests.support.sessions import descendants, end_session, is_alive, is_stopped
 from tests.support.soak import SOAKING, count
 from waystation.testing.process import BrokerProcess
 
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(7200 if SOAKING else 400)]
 
 # Every day each point by one of the deaths, and all deaths at each when soaking.
-OF_DRIVERS = POINTS if SOAKING else ("written", "prepared", "undecided", "decided")
-OF_WORKERS = POINTS if SOAKING else ("task done", "one ended", "all ended", "committed")
-OF_BROKERS = POINTS if SOAKING else ("written", "undecided", "decided")
+OF_DRIVERS = POINTS if SOAKING else ("written", "prepared", "undecided", "decided", "committed")
+OF_BROKERS = POINTS if SOAKING else ("task done", "one ended", "all ended")
 
 _WITHIN_S = 200.0
 
@@ -78,18 +77,37 @@ def test_a_driver_that_dies_at_any_point_and_what_is_left_of_it(
         folder(tmp_path, point).mkdir()
         plans[point] = Plan(folder(tmp_path, point), STOP, {1: point})
     driver = start_driver(tmp_path, bootstrap, topic, *OF_DRIVERS)
+    zombies: dict[str, int] = {}
     try:
         for point, plan in plans.items():
-            until(lambda plan=plan: plan.has_reached(1) is not None, point)
+            until(lambda plan=plan: is_stopped(plan.has_reached(1) or 0), point)
+            zombies[point] = plan.has_reached(1) or 0
+        end_session(driver)
+        check_recovery(spark, bootstrap, topic, tmp_path)
+        for pid in zombies.values():
+            os.kill(pid, signal.SIGCONT)
+        for point, pid in zombies.items():
+            until(lambda pid=pid: not is_alive(pid), f"the end of {point}")
+            check_once(bootstrap, name_of(topic, point), 3 * PER_BATCH)
     finally:
         end_session(driver)
-    zombies = {point: plan.has_reached(1) or 0 for point, plan in plans.items()}
+        for pid in zombies.values():
+            kill(pid)
+
+    said = {point: plan.said(1) for point, plan in plans.items()}
+    assert said["prepared"] == "WrittenTooLateError"
+    assert said["undecided"] == "SinkTakenOverError"
+    assert said["written"] not in ("", "nothing"), "a fenced producer went on"
+
+
+def check_recovery(spark: "SparkSession", bootstrap: str, topic: str, home: Path) -> None:
+    """Start all queries again: each repeats the batch that was under way, and makes one more."""
     queries = [
         start(
             counted(spark),
             bootstrap,
             name_of(topic, point),
-            folder(tmp_path, point) / "checkpoint",
+            folder(home, point) / "checkpoint",
             sinkId=name_of(topic, point),
         )
         for point in OF_DRIVERS
@@ -99,26 +117,17 @@ def test_a_driver_that_dies_at_any_point_and_what_is_left_of_it(
 
     for point in OF_DRIVERS:
         check_once(bootstrap, name_of(topic, point), 3 * PER_BATCH)
-    for pid in zombies.values():
-        os.kill(pid, signal.SIGCONT)
-    for point, pid in zombies.items():
-        until(lambda pid=pid: not is_alive(pid), f"the end of {point}")
-        check_once(bootstrap, name_of(topic, point), 3 * PER_BATCH)
-    said = {point: plan.said(1) for point, plan in plans.items()}
-    assert said["prepared"] == "WrittenTooLateError"
-    assert said["undecided"] == "SinkTakenOverError"
-    assert said["written"] not in ("", "nothing"), "a fenced producer went on"
 
 
 # --- workers ------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_dies_at_any_point_loses_and_doubles_nothing(
+def check_workers_that_die_at_any_point(
     spark: "SparkSession", bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     """A query for each point: it fails there, and is started again."""
     register_deadly(spark)
-    for point in OF_WORKERS:
+    for point in POINTS:
         create(bootstrap, name_of(topic, point), 3)
         folder(tmp_path, point).mkdir()
 
@@ -134,7 +143,7 @@ def test_a_worker_that_dies_at_any_point_loses_and_doubles_nothing(
                 sinkId=name_of(topic, point),
                 **(_dying(tmp_path, point) if sink == "deadly" else {}),
             )
-            for point in OF_WORKERS
+            for point in POINTS
         ]
 
     for query in attempt("deadly"):
@@ -143,9 +152,15 @@ def test_a_worker_that_dies_at_any_point_loses_and_doubles_nothing(
     for query in attempt("waystation"):
         assert query.awaitTermination(int(_WITHIN_S))
 
-    for point in OF_WORKERS:
+    for point in POINTS:
         assert Plan(folder(tmp_path, point), EXIT, {}).has_reached(1), point
         check_once(bootstrap, name_of(topic, point), 3 * PER_BATCH)
+
+
+if SOAKING:  # every day they die at random, below
+    test_a_worker_that_dies_at_any_point_loses_and_doubles_nothing = (
+        check_workers_that_die_at_any_point
+    )
 
 
 def _dying(home: Path, point: str) -> dict[str, str]:

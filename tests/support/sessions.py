@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["descendants", "end_session", "is_alive"]
+__all__ = ["descendants", "end_session", "is_alive", "is_stopped"]
 
 
 def end_session(leader: "subprocess.Popen[bytes]") -> None:
@@ -23,6 +23,11 @@ def end_session(leader: "subprocess.Popen[bytes]") -> None:
 def is_alive(pid: int) -> bool:
     """Whether there is such a process, and it has not ended."""
     return _of(pid).state not in "ZX"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has sent it ``kill -STOP``."""
+    return _of(pid).state == "T"
 
 
 def descendants(ancestor: int) -> list[int]:
