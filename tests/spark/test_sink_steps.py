@@ -319,6 +319,8 @@ async def test_decided_rows_that_are_gone_stop_the_sink_until_an_operator_acts(
             patch.setattr(steps, "_check_prepared", checked)
             with pytest.raises(DecidedRowsMissingError, match=r"task 1 \(attempt 0\)"):
                 await steps.commit([kept, gone])
+        with pytest.raises(DecidedRowsMissingError):  # nor by repeating
+            await steps.commit([kept, gone])
         assert await play.shown(ROWS) == FIRST
         following = play.attempt._replace(run="run-2", batch=1)
         with pytest.raises(DecidedRowsMissingError):

@@ -64,6 +64,7 @@ __all__ = [
     "decided",
     "finished",
     "given_up",
+    "has_decided",
     "is_decided",
     "leftovers_of_batch",
     "leftovers_of_operator",
@@ -152,6 +153,11 @@ def is_decided(state: SinkState, attempt: Attempt) -> bool:
     return state.batch >= attempt.batch
 
 
+def has_decided(state: SinkState | None, attempt: Attempt) -> bool:
+    """Whether this very run has decided the batch, and nothing was decided since."""
+    return state is not None and (state.batch, state.decided_by) == (attempt.batch, attempt.run)
+
+
 def decided(
     state: SinkState | None,
     attempt: Attempt,
@@ -160,7 +166,7 @@ def decided(
 ) -> SinkState:
     """These transactions are the batch; to decide the same once more changes nothing."""
     assert attempt.batch is not None, "a batch that was written has a number"
-    if state is not None and (state.batch, state.decided_by) == (attempt.batch, attempt.run):
+    if state is not None and has_decided(state, attempt):
         if state.decided != tuple(transactions):
             raise SinkError(attempt.sink, f"batch {attempt.batch} was decided otherwise")
         return state

@@ -57,8 +57,8 @@ _events = get_logger("spark")
 
 COMMITTED, COMMITTING, PREPARED = "committed", "committing", "prepared"
 
-_TURN_S: Final = 0.1
-_LAST_TURN_S: Final = 3.0
+_TURN_S: Final = 0.05
+_LAST_TURN_S: Final = 1.0
 _CLEANING_S: Final = 1.0
 _LOOK_S: Final = 0.1
 _AT_ONCE: Final = 32
@@ -196,7 +196,8 @@ class SinkSteps:
             await self._finish(attempt.sink, await self._ledger.read(attempt.sink))
             await self._check_replay(attempt, rows)
             return
-        await self._check_prepared(told)
+        if not decisions.has_decided(await self._ledger.read(attempt.sink), attempt):
+            await self._check_prepared(told)
         state = await self._ledger.change(
             attempt.sink, lambda state: decisions.decided(state, attempt, transactions, rows)
         )
