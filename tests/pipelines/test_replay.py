@@ -10,11 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from tests.pipelines.topic_contents import Read, by_key, contents, create, fill
+from tests.support.soak import SOAKING
 from waystation.pipelines.archive import archive
 from waystation.pipelines.failures import JobError
 from waystation.pipelines.job import follow
 from waystation.pipelines.progress import BatchReport, Interrupts
 from waystation.pipelines.replay import Selection, command, count, replay
+from waystation.pipelines.replay_rows import copies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +62,7 @@ def past(spark: "SparkSession", bootstrap: str, tmp_path_factory: pytest.TempPat
         topics=SOURCE,
         lake=lake,
         available_now=True,
-        source_options={"maxOffsetsPerTrigger": 120},
+        source_options={"maxOffsetsPerTrigger": RECORDS // 2},
     )
     follow(query, json_output=True)
     return Past(bootstrap, lake)
@@ -111,16 +113,12 @@ def test_a_lake_is_sent_in_chunks_and_each_message_once(
         past.selection(lake=past.lake),
         to=to,
         checkpoint=tmp_path / "c",
-        chunk_offsets=100,
+        chunk_offsets=160,
         tell=told.append,
     )
 
     assert (done.messages, done.ended) == (RECORDS, True)
-    assert [(one.batch, one.rows, one.lag) for one in told] == [
-        (0, 100, 200),
-        (1, 100, 100),
-        (2, 100, 0),
-    ]
+    assert [(one.batch, one.rows, one.lag) for one in told] == [(0, 160, 140), (1, 140, 0)]
     check(past, to, [*range(RECORDS)], done.run)
 
 
@@ -202,11 +200,28 @@ def test_a_rate_is_kept(spark: "SparkSession", past: Past, to: str, tmp_path: Pa
     assert len(sent(past, to)) == 60
 
 
-def test_values_with_types_become_json_and_partitions_may_be_kept(
-    spark: "SparkSession", past: Past, tmp_path: Path
+def test_values_with_types_become_json(spark: "SparkSession") -> None:
+    place = "'orders' topic, 3 partition, 14L offset, timestamp_millis(1500) timestamp"
+    values = spark.sql(f"SELECT 'k' key, {place}, struct(1 AS order, 2.5D AS amount) value")
+
+    (row,) = copies(values, kind="replay", run="r", to="{topic}-2", keep_partitions=True).collect()
+
+    assert (row.key, row.value, row.topic) == ("k", '{"order":1,"amount":2.5}', "orders-2")
+    assert (row.partition, row.timestamp.microsecond) == (3, 500_000)
+    assert {one.key: bytes(one.value) for one in row.headers} == {
+        "replay.topic": b"orders",
+        "replay.partition": b"3",
+        "replay.offset": b"14",
+        "replay.timestamp": b"1500",
+        "replay.run": b"r",
+    }
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "iceberg"])
+def check_other_tables_with_types(
+    spark: "SparkSession", past: Past, tmp_path: Path, table_format: str
 ) -> None:
-    """The table is of another kind, too."""
-    lake, to = str(tmp_path / "typed"), f"{SOURCE}-typed"
+    lake, to = str(tmp_path / "typed"), f"{SOURCE}-{table_format}"
     create(past.bootstrap, to)
     archiving = archive(
         spark,
@@ -214,7 +229,7 @@ def test_values_with_types_become_json_and_partitions_may_be_kept(
         topics=SOURCE,
         lake=lake,
         value_format="json",
-        table_format="parquet",
+        table_format=table_format,
         available_now=True,
     )
     follow(archiving, json_output=True)
@@ -223,7 +238,7 @@ def test_values_with_types_become_json_and_partitions_may_be_kept(
     replay(
         spark,
         selection,
-        to="{topic}-typed",
+        to=f"{{topic}}-{table_format}",
         checkpoint=tmp_path / "c",
         keep_partitions=True,
     )
@@ -234,6 +249,10 @@ def test_values_with_types_become_json_and_partitions_may_be_kept(
     for one in found:
         assert json.loads(one.value or b"") == json.loads(original(number_of(one))["value"])
         assert one.partition == number_of(one) % 2
+
+
+if SOAKING:  # one more table to be filled for each
+    test_tables_of_other_kinds_with_types = check_other_tables_with_types
 
 
 # --- mistakes ---------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ _PLACE = "topic string, partition int, offset bigint, timestamp timestamp, _file
 _NEEDED = ("key", "value", "topic", "partition", "offset", "timestamp")
 # How much later than its neighbours a message may have come to be found by its time in a log.
 _LATE_MS = 3_600_000
+_DAY_MS = 86_400_000
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 class Source(Protocol):
@@ -171,7 +173,9 @@ class Lake:
         frame = self._reader(files).load(self._path)
         wanted = _within(frame.where(_between(extent)), self._bounds)
         # With a number of partitions, which Spark takes as said: else it might split them.
-        together = wanted.repartition(max(len(extent.first), 1), "topic", "partition")
+        most = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 8)
+        tasks = max(min(len(extent.first), most), 1)
+        together = wanted.repartition(tasks, "topic", "partition")
         return together.sortWithinPartitions("topic", "partition", "offset")
 
     @cached_property
@@ -217,10 +221,6 @@ class Lake:
     def _reader(self, files: list[str], **options: str) -> Any:
         told = {**self._options, **options, "version": str(self._table.version)}
         return self._spark.read.format(_TABLE).options(**told, files=json.dumps(files))
-
-
-_DAY_MS = 86_400_000
-_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def _check_columns(path: str, there: list[str]) -> None:
