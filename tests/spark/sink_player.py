@@ -63,7 +63,9 @@ class Player:
         for batch in range(done(self._checkpoint), batches):
             await self.batch(batch)
             self._point("committed")
-            self._checkpoint.write_text(str(batch + 1))
+            written = self._checkpoint.with_suffix(".new")
+            written.write_text(str(batch + 1))
+            written.replace(self._checkpoint)
 
     async def batch(self, batch: int) -> None:
         """Every task, then the driver's commit in what is a process of its own."""
