@@ -82,12 +82,12 @@ def test_a_stream_writes_each_row_once_and_goes_on_where_it_was(
     create(bootstrap, topic, 2)
     create(bootstrap, f"{topic}-to", 3)
 
-    fill(bootstrap, topic, 0, 700)
+    fill(bootstrap, topic, 0, 400)
     copy(spark, bootstrap, topic, f"{topic}-to", tmp_path)
-    fill(bootstrap, topic, 700, 900)
+    fill(bootstrap, topic, 400, 600)
     copy(spark, bootstrap, topic, f"{topic}-to", tmp_path)
 
-    check_once(bootstrap, f"{topic}-to", 900)
+    check_once(bootstrap, f"{topic}-to", 600)
 
 
 def test_mistakes_are_told_in_a_sentence(

@@ -247,7 +247,7 @@ def test_workers_and_brokers_killed_at_random_lose_and_double_nothing(
         )
         with keeping_up(broker, tmp_path / "broker.pid"):
             query = begin(endless=True)
-            for _ in range(count(3, 30)):
+            for _ in range(count(2, 30)):
                 done = committed(tmp_path)
                 while committed(tmp_path) == done:
                     if query.exception() is not None:

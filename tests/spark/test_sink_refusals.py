@@ -12,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tests.spark.sink_deaths import PAUSE, Plan, register_deadly
 from tests.spark.sink_queries import PER_BATCH, check_once, counted, held, start, unended
 from tests.spark.topics import create, delete
+from tests.support.soak import SOAKING
 from waystation.client.connection import Connection
 from waystation.spark.sink import batch_writer, stream_writer
 from waystation.spark.sink_errors import NoTwoPhaseCommitError
@@ -97,7 +98,7 @@ def test_batches_of_foreach_batch_are_written_once_by_their_number(
     check_once(bootstrap, topic, PER_BATCH)
 
 
-def test_a_topic_that_is_deleted_in_the_middle_ends_the_query(
+def check_topic_that_is_deleted_between_batches(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     create(bootstrap, topic, 3)
@@ -111,6 +112,10 @@ def test_a_topic_that_is_deleted_in_the_middle_ends_the_query(
     assert f"topic {topic} does not exist: create it with `waystation topic create" in gone
     assert len(held(bootstrap, topic)) == 2 * PER_BATCH
     assert unended(bootstrap, topic) == []
+
+
+if SOAKING:  # every day without Spark, in test_sink_writing.py
+    test_a_topic_that_is_deleted_ends_the_query = check_topic_that_is_deleted_between_batches
 
 
 def test_past_the_operators_limit_nothing_of_a_batch_is_shown(
