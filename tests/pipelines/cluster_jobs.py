@@ -1,4 +1,4 @@
-"""One driver that reads, writes, archives and transforms on a cluster; see test_standalone_cluster.
+"""One driver that reads, then writes, archives and transforms at once; see test_standalone_cluster.
 
 It is told where things are on its command line, and says on its output, in JSON, what it has done.
 Rows can be held in the middle of a task, so that whoever watches may kill what the task runs on:
@@ -19,6 +19,7 @@ from waystation.pipelines.transform import transform
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SOURCE, COPIES, CHANGED = "orders", "copies", "changed"
 ROWS_AT_ONCE, LET_BY = 50, 4
@@ -46,8 +47,12 @@ def main(master: str, bootstrap: str, home: str, per_batch: str) -> None:
     spark = session(job, "cluster")
     frame = source(spark, job, stream=False, schema=COLUMNS)
     tell(read=sorted([r.partition, r.offset, r.value.decode()] for r in frame.collect()))
+    to_lake = start_archive(spark, bootstrap, home, per_batch)
+    to_topic = start_transform(spark, bootstrap, home, per_batch)
     write(frame, bootstrap, home)
-    follow_both(spark, bootstrap, home, per_batch)
+    for query in (to_lake, to_topic):
+        query.awaitTermination()
+    tell(batches=[one.lastProgress["batchId"] + 1 for one in (to_lake, to_topic)])
     spark.stop()
 
 
@@ -55,23 +60,29 @@ def write(frame: "DataFrame", bootstrap: str, home: str) -> None:
     rows = held(frame.select("key", "value"), f"{home}/write")
     options = {"bootstrap.servers": bootstrap, "topic": COPIES, "sinkId": "cluster-write"}
     rows.write.format("waystation").options(**options, **SMALL_BATCHES).mode("append").save()
-    tell(wrote=True)
 
 
-def follow_both(spark: "SparkSession", bootstrap: str, home: str, per_batch: str) -> None:
-    """Two streams at once: the archive is under way when the transformation is held."""
-    some = {"maxOffsetsPerTrigger": per_batch}
-    to_lake = archive(
+def start_archive(
+    spark: "SparkSession", bootstrap: str, home: str, per_batch: str
+) -> "StreamingQuery":
+    """Returns when it is under way."""
+    query = archive(
         spark,
         bootstrap=bootstrap,
         topics=SOURCE,
         lake=f"{home}/lake",
         available_now=True,
-        source_options=some,
+        source_options={"maxOffsetsPerTrigger": per_batch},
     )
-    while to_lake.isActive and to_lake.lastProgress is None:
+    while query.isActive and query.lastProgress is None:
         time.sleep(0.05)
-    to_topic = transform(
+    return query
+
+
+def start_transform(
+    spark: "SparkSession", bootstrap: str, home: str, per_batch: str
+) -> "StreamingQuery":
+    return transform(
         spark,
         bootstrap=bootstrap,
         topics=SOURCE,
@@ -82,9 +93,6 @@ def follow_both(spark: "SparkSession", bootstrap: str, home: str, per_batch: str
         source_options={"maxOffsetsPerTrigger": int(per_batch) * 2},
         sink_options=SMALL_BATCHES,
     )
-    to_lake.awaitTermination()
-    to_topic.awaitTermination()
-    tell(batches=[to_lake.lastProgress["batchId"] + 1, to_topic.lastProgress["batchId"] + 1])
 
 
 def changed(gate: str) -> "Callable[[DataFrame], DataFrame]":

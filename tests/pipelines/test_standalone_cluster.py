@@ -37,17 +37,12 @@ def test_jobs_outlive_the_workers_they_run_on(bootstrap: str, tmp_path: Path) ->
         Driver(cluster.master, bootstrap, tmp_path) as driver,
     ):
         read = driver.told("read")
-        driver.wait_until_held("write")
-        wait_until_written(bootstrap, COPIES)
+        for held, topic in (("write", COPIES), ("transform", CHANGED)):
+            driver.wait_until_held(held)
+            wait_until_written(bootstrap, topic)
         cluster.working()[0].kill()
-        cluster.start_worker()
-        driver.let_go("write")
-        driver.told("wrote")
-
-        driver.wait_until_held("transform")
-        wait_until_written(bootstrap, CHANGED)
-        cluster.working()[0].kill()
-        driver.let_go("transform")
+        for held in ("write", "transform"):
+            driver.let_go(held)
         kill_others(cluster, driver)
         batches = driver.told("batches")
 

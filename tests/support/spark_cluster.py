@@ -62,9 +62,9 @@ class SparkCluster:
         self._stop()
 
     def start_worker(self) -> "Member":
-        """One more machine with one core; it may take a moment to join."""
+        """One more machine with two cores; it may take a moment to join."""
         folder = self.home / f"worker-{len(self.workers)}"
-        words = [_WORKER, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
+        words = [_WORKER, "--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work")]
         self.workers.append(Member(folder, [*words, self.master]))
         return self.workers[-1]
 
