@@ -16,6 +16,7 @@ from tests.storage.building import (
     values_of,
 )
 from waystation.model.errors import (
+    CorruptBatchError,
     InvalidProducerEpochError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
@@ -23,7 +24,7 @@ from waystation.model.errors import (
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
-from waystation.records.header import peek
+from waystation.records.header import batches, peek, stamp
 from waystation.storage.log import Log
 from waystation.testing.disk import SimulatedDisk
 
@@ -302,11 +303,35 @@ def test_replicas_keep_the_leaders_offsets_and_epochs(disk: SimulatedDisk) -> No
     replica_disk = SimulatedDisk()
     replica = new_log(replica_disk)[1]
 
-    replica.append_as_replica(memoryview(bytearray(read_all(leader))), NOW)
+    data = memoryview(bytearray(read_all(leader)))
+    for at, header in batches(data):
+        replica.append_replicated(data[at : at + header.size_bytes], NOW)
 
     assert read_all(replica) == read_all(leader)
     assert replica.epochs.entries == leader.epochs.entries
     assert append(replica, batch_of(b"a", b"b", producer=9, sequence=0)).duplicate
+
+
+def test_a_replica_takes_only_what_can_follow(disk: SimulatedDisk) -> None:
+    leader = new_log(disk)[1]
+    append(leader, batch_of(b"a"), epoch=3)
+    append(leader, batch_of(b"b"), epoch=3)
+    first, second = (
+        memoryview(bytearray(read_all(leader)))[at : at + header.size_bytes]
+        for at, header in batches(read_all(leader))
+    )
+    torn, older = memoryview(bytearray(second)), memoryview(bytearray(second))
+    torn[-1] ^= 1
+    stamp(older, 0, Offset(1), LeaderEpoch(2))
+    replica = new_log(SimulatedDisk())[1]
+    replica.append_replicated(first, NOW)
+
+    for refused in (first, torn, older, second[:-1]):
+        with pytest.raises(CorruptBatchError):
+            replica.append_replicated(refused, NOW)
+        assert read_all(replica) == bytes(first)
+    replica.append_replicated(second, NOW)
+    assert read_all(replica) == read_all(leader)
 
 
 def test_leader_epochs_end_where_the_next_began(log: Log) -> None:

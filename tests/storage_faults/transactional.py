@@ -477,7 +477,7 @@ class TransactionalTrial(Lives):
         base = int(log.log_end)
         if self.chance.random() < 0.2:
             stamp(view, 0, log.log_end, LeaderEpoch(0))
-            log.append_as_replica(view, now)
+            log.append_replicated(view, now)
         elif marker is not None:
             log.append_marker(view, marker, LeaderEpoch(0), now)
         else:

@@ -81,7 +81,7 @@ class Holdings:
         except OSError as error:
             directory.fail(f"cannot read the journal in {folder}: {error}")
             return
-        journal = self._journals[directory.path] = Journal(
+        journal = self._journals[directory.path] = directory.journal = Journal(
             directory.disk,
             folder,
             submit=self._journal_worker(directory).submit,

@@ -35,7 +35,7 @@ from waystation.storage.identity import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
-from waystation.storage.journal import FOLDER
+from waystation.storage.journal import FOLDER, Journal
 from waystation.storage.log import Log
 from waystation.storage.open_files import OpenFiles
 from waystation.storage.recovery import Marks, new_log, open_log
@@ -81,6 +81,8 @@ class DataDirectory:
         self._recovery_bytes_max = settings.recovery_bytes_max
         self._recovery_threads = settings.num_recovery_threads_per_data_dir
         self.reserve = Reserve(disk, path, settings.disk_reserve_bytes)
+        self.journal: Journal | None = None
+        """Where small batches of these logs go first; ``None`` if there is no such thing."""
         self._writeback = Writeback()
         self._writing = Lock()
         self._going: list[tuple[Millis, Path]] = []
@@ -281,6 +283,18 @@ class DataDirectory:
         written = self._written[RECOVERY_POINTS].get(log.name), self._starts().get(log.name)
         if written != (log.recovery_point, self._written[LOG_STARTS].get(log.name)):
             raise StorageError(f"{self.path} is full: the end of {log.name} cannot be changed")
+
+    def void_journal(self, log: Log, offset: Offset) -> None:
+        """See to it that nothing of ``log`` from ``offset`` on comes back from the journal."""
+        if self.journal is None:
+            return
+        try:
+            self.journal.void(log.topic_id, log.name.partition, offset, log.flushed_end)
+        except OSError as error:
+            if error.errno in NO_SPACE and self.reserve.spend():
+                self.void_journal(log, offset)
+            else:
+                raise log.failed(error, "cut") from error
 
     def drop_retired(self, log: Log, now: Millis) -> None:
         """Rename the files of retired segments that nothing needs any more.

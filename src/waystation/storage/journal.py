@@ -9,7 +9,8 @@ them; written here as well, they need one.  Partition files follow at leisure.
 
 Files are used again rather than made anew, because overwriting costs the file system no new
 blocks to account for.  An entry carries its file's generation, so that what is left of the
-one before is never taken for the present one.  Reading them back is in ``journal_replay.py``;
+one before is never taken for the present one.  Reading them back is in ``journal_replay.py``,
+what happens to entries of a log that is cut in ``journal_voids.py``;
 why there is a journal beside the pool of sync threads is in docs/decisions/0002-durability.md.
 """
 
@@ -28,6 +29,7 @@ from waystation.model.errors import StorageError
 from waystation.model.ids import TopicId
 from waystation.model.offsets import Offset
 from waystation.storage.disk import Disk, DiskFile
+from waystation.storage.journal_voids import Place, Void, with_void, write_voids
 
 FOLDER: Final = "journal"
 SUFFIX: Final = ".wal"
@@ -158,7 +160,9 @@ class Journal:
         self._file: _File | None = None
         self._full: list[_File] = []
         self._free: list[_File] = []
+        self._flying: list[_Round] = []
         self._to_flush: list[Journaled] = []
+        self._voids: list[Void] = []
         self._preparing = False
         self._adopt()
 
@@ -212,6 +216,27 @@ class Journal:
             self._busy = True
             recent = time.monotonic() - self._ended_at < _PAUSE_S
             self._defer(_PAUSE_S if recent else 0.0, self._begin)
+
+    def void(self, topic_id: TopicId, partition: int, offset: Offset, flushed_end: Offset) -> None:
+        """Let nothing come back that a log is about to lose from ``offset`` on.
+
+        Durable when this returns; raises ``OSError``.  ``flushed_end`` is that of the log.
+        """
+        if self._file is None and all(not file.generation for file in (*self._full, *self._free)):
+            return
+        place = Place(self._generation + 1, 0)
+        if self._file is not None:
+            place = Place(self._file.generation, self._file.position + len(self._pending))
+        voids = with_void(self._voids, Void(topic_id, partition, offset, place), flushed_end)
+        write_voids(self._disk, self._folder, voids)
+        self._voids = voids
+
+    def forget(self, log: Journaled) -> None:
+        """Tell ``log``, which was cut and synced, nothing of what was added before."""
+        files = [*self._full, *self._free, *([self._file] if self._file is not None else [])]
+        for ends in (self._ends, *(job.ends for job in self._flying), *(one.ends for one in files)):
+            ends.pop(log, None)
+        self._to_flush = [one for one in self._to_flush if one is not log]
 
     def tidy(self) -> None:
         """Let logs of full files be synced, a few at a time, and free files; call now and then.
@@ -290,6 +315,7 @@ class Journal:
         file.ends.update(ends)
         job = _Round(file, file.position, data, ends)
         file.position += len(data)
+        self._flying.append(job)
         self._submit(partial(self._write, job))
 
     def _write(self, job: _Round) -> None:
@@ -309,6 +335,7 @@ class Journal:
         self._post(partial(self._ended, job, outcome))
 
     def _ended(self, job: _Round, error: OSError | None) -> None:
+        self._flying.remove(job)
         self._busy = False
         self._ended_at = time.monotonic()
         if error is None:

@@ -16,12 +16,12 @@ from collections import deque
 from pathlib import Path
 from threading import Lock
 
-from waystation.model.errors import OffsetOutOfRangeError, StorageError
+from waystation.model.errors import CorruptBatchError, OffsetOutOfRangeError, StorageError
 from waystation.model.ids import LeaderEpoch, TopicId, TopicPartition
 from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.records.control import Marker, read_marker
-from waystation.records.header import BatchHeader, batches, peek, stamp
+from waystation.records.header import BatchHeader, check, peek, stamp
 from waystation.replication.epochs import EpochEnd
 from waystation.storage import names
 from waystation.storage.checkpoints import encode_epochs
@@ -224,19 +224,32 @@ class Log:
             self._new_names, self._aborting = True, None
         self.active.note_aborted(ended)
 
-    def append_as_replica(self, data: memoryview, now: Millis) -> None:
-        """A follower's append: batches that have their offsets already."""
-        self.check_online()
-        for at, header in batches(data):
-            base = header.base_offset
-            assert base >= self.log_end, f"{self.name}: {base} appended at {self.log_end}"
-            # A batch without records, from a compacted leader, says nothing about time.
-            dated = header if header.records_count else header._replace(max_timestamp=NO_TIMESTAMP)
-            self._write(data[at : at + header.size_bytes], dated, header.last_offset, now)
-            if self.epochs.assign(header.partition_leader_epoch, base):
-                self._epochs_changed = True
-            marker = read_marker(data, at) if header.is_control else None
-            self._note_end(self.producers.replay(header, marker, now), marker)
+    def append_replicated(self, batch: memoryview, now: Millis) -> BatchHeader:
+        """A follower's append: one batch as its leader has it, with offsets and epoch.
+
+        Neither may repeat or go back; there may be a gap, where the leader's log was compacted.
+        What is not whole, or cannot follow, is refused.
+
+        HOT: once per batch replicated.
+        """
+        if self.directory.offline is not None:
+            self.check_online()
+        header = check(batch)
+        base, epoch = header.base_offset, header.partition_leader_epoch
+        if base < self.log_end or epoch < self.epochs.latest or header.size_bytes != len(batch):
+            raise CorruptBatchError(
+                f"{self.name}: {len(batch)} bytes with a batch of {header.size_bytes}, offset "
+                f"{base} and leader epoch {epoch}, cannot follow the end {self.log_end} of epoch "
+                f"{self.epochs.latest}"
+            )
+        # A batch without records, from a compacted leader, says nothing about time.
+        dated = header if header.records_count else header._replace(max_timestamp=NO_TIMESTAMP)
+        self._write(batch, dated, header.last_offset, now)
+        if epoch >= 0 and self.epochs.assign(epoch, base):
+            self._epochs_changed = True
+        marker = read_marker(batch) if header.is_control else None
+        self._note_end(self.producers.replay(header, marker, now), marker)
+        return header
 
     def _write(self, batch: memoryview, header: BatchHeader, last: Offset, now: Millis) -> None:
         if self.directory.reserve.spent:

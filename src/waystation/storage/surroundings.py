@@ -67,6 +67,10 @@ class Home(Protocol):
         """Raise if a crash could let ``log`` begin before ``start`` again."""
         ...
 
+    def void_journal(self, log: "Log", offset: Offset) -> None:
+        """See to it that nothing of ``log`` from ``offset`` on comes back from the journal."""
+        ...
+
     def write_marks(self, log: "Log") -> None:
         """Write down at once where ``log`` begins, and where recovery begins with it."""
         ...

@@ -1,8 +1,9 @@
 """Cutting the end off a log that is open: a follower whose tail no leader has.
 
-The order matters.  First whatever vouches for the tail goes, for good: snapshots behind the cut,
-and a recovery point past it.  Only then the tail itself.  A crash in between leaves a log that
-recovery verifies from before the cut, and that is cut again when its leader says so.
+The order matters.  First whatever could bring the tail back goes, for good: the journal's entries
+of it, snapshots behind the cut, and a recovery point past it.  Only then the tail itself.  A crash
+in between leaves a log that recovery verifies from before the cut, and that is cut again when its
+leader says so.
 """
 
 from contextlib import suppress
@@ -60,6 +61,7 @@ def start_at(log: Log, offset: Offset) -> None:
 
 
 def _stop_vouching(log: Log, offset: Offset) -> None:
+    log.directory.void_journal(log, offset)
     for snapshot in log.snapshots:
         if snapshot > offset:
             log.directory.disk.unlink(log.snapshot_path(snapshot))
