@@ -28,7 +28,7 @@ from tests.spark.sink_deaths import (
 )
 from tests.spark.sink_queries import PER_BATCH, check_once, counted, start
 from tests.spark.topics import create
-from tests.support.sessions import descendants, end_session, is_alive, is_stopped
+from tests.support.sessions import descendants, end_session, is_alive, is_stopped, parent_of
 from tests.support.soak import SOAKING, count
 from waystation.testing.process import BrokerProcess
 
@@ -248,8 +248,9 @@ def test_workers_and_brokers_killed_at_random_lose_and_double_nothing(
         with keeping_up(broker, tmp_path / "broker.pid"):
             query = begin(endless=True)
             for _ in range(count(2, 30)):
-                done = committed(tmp_path)
+                done, deadline = committed(tmp_path), time.monotonic() + _WITHIN_S
                 while committed(tmp_path) == done:
+                    assert time.monotonic() < deadline, "no batch is done"
                     if query.exception() is not None:
                         query = begin(endless=True)
                     time.sleep(0.05)
@@ -305,9 +306,12 @@ def kill(pid: int) -> None:
 
 
 def a_worker(dice: random.Random, ancestor: int) -> int:
-    """One of the Python processes that a Java machine has started, at whatever work."""
-    workers = [pid for pid in descendants(ancestor) if _is_a_daemons(pid)]
-    return dice.choice(workers or [1 << 30])
+    """One of the Python processes that work for a Java machine, at whatever it is.
+
+    The daemons that make them are spared: Spark waits for ever for a worker from one that died.
+    """
+    found = filter(_is_a_daemons, descendants(ancestor))
+    return dice.choice([pid for pid in found if _is_a_daemons(parent_of(pid))] or [1 << 30])
 
 
 def _is_a_daemons(pid: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["descendants", "end_session", "is_alive", "is_stopped"]
+__all__ = ["descendants", "end_session", "is_alive", "is_stopped", "parent_of"]
 
 
 def end_session(leader: "subprocess.Popen[bytes]") -> None:
@@ -28,6 +28,11 @@ def is_alive(pid: int) -> bool:
 def is_stopped(pid: int) -> bool:
     """Whether somebody has sent it ``kill -STOP``."""
     return _of(pid).state == "T"
+
+
+def parent_of(pid: int) -> int:
+    """Who has started it, or looks after it since that one ended."""
+    return _of(pid).parent
 
 
 def descendants(ancestor: int) -> list[int]:
