@@ -144,11 +144,22 @@ def site_of(image: ClusterImage, node: NodeId) -> Site:
     return broker.site if broker else Site(node)
 
 
+def any_away(image: ClusterImage, replicas: Replicas) -> bool:
+    """Whether one of them, which is to stay, is not registered."""
+    return any(node not in image.brokers and node not in image.drains for node in replicas)
+
+
 def _elsewhere(
     image: ClusterImage, replicas: Replicas, load: Counter[NodeId], share_machines: bool
 ) -> Replicas:
-    """The same replicas in the same order, each on a drained node replaced where it can be."""
+    """The same replicas in the same order, each on a drained node replaced where it can be.
+
+    Which machine a broker ran on that is away is not known: beside it only those are safe that
+    have a machine to themselves.
+    """
     candidates = sites_for_new(image)
+    if not share_machines and any_away(image, replicas):
+        candidates = [site for site in candidates if site.machine is None]
     target = list(replicas)
     for at, node in enumerate(replicas):
         if node in image.drains:

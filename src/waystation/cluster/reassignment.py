@@ -107,7 +107,7 @@ def under_way(image: ClusterImage) -> list[Moving]:
 def begun(image: ClusterImage) -> int:
     """How many partitions have their new replicas assigned and wait for them."""
     return sum(
-        any(node not in moving.origin for node in topic.partitions[number].replicas)
+        _has_begun(topic, number, moving)
         for topic_id, some in image.reassignments.items()
         if (topic := image.topics_by_id.get(topic_id)) is not None
         for number, moving in some.items()
@@ -129,11 +129,15 @@ def steps(
         if number < len(topic.partitions)
     }
     done = dict(islice(_finished(topic, some, electorate, policy), STEPS_MAX))
-    starting = [
+    incomplete = [
         number
         for number, moving in some.items()
         if not {*moving.target} <= {*topic.partitions[number].replicas}
-    ][: min(room, STEPS_MAX)]
+    ]
+    # One whose target changed on the way has its room already: else all could wait for each other.
+    again = [number for number in incomplete if _has_begun(topic, number, some[number])]
+    fresh = [number for number in incomplete if number not in again][:room]
+    starting = [*again, *fresh][:STEPS_MAX]
     if not done and not starting:
         return None
     assignment = list(topic.assignment)
@@ -151,7 +155,8 @@ def steps(
         compares[keys.broker(state.leader)] = image.brokers[state.leader].version
     puts[keys.topic(topic.name)] = encode(TopicValue(id=topic.id, replicas=tuple(assignment)))
     deletes = [keys.reassignment(topic.id, number) for number in done]
-    return Steps(Changes(compares=compares, puts=puts, deletes=deletes), len(starting))
+    begins = sum(number in fresh for number in starting)
+    return Steps(Changes(compares=compares, puts=puts, deletes=deletes), begins)
 
 
 def finished(
@@ -193,6 +198,10 @@ def _finished(
         state = finished(topic.partitions[number], moving, electorate, policy)
         if state is not None:
             yield number, state
+
+
+def _has_begun(topic: TopicImage, number: int, moving: ReassignmentImage) -> bool:
+    return any(node not in moving.origin for node in topic.partitions[number].replicas)
 
 
 def _both(replicas: Replicas, target: Replicas) -> Replicas:
