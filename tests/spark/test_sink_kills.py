@@ -214,12 +214,15 @@ def keeping_up(broker: BrokerProcess, pid_file: Path) -> Iterator[None]:
     """Start the broker again whenever it was killed."""
     over = threading.Event()
 
+    def revive() -> None:
+        if not is_alive(broker.pid):
+            broker.kill()  # it is; this takes note
+            broker.start()
+            pid_file.write_text(str(broker.pid))
+
     def watch() -> None:
         while not over.wait(0.1):
-            if not is_alive(broker.pid):
-                broker.kill()  # it is; this takes note
-                broker.start()
-                pid_file.write_text(str(broker.pid))
+            revive()
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -228,6 +231,7 @@ def keeping_up(broker: BrokerProcess, pid_file: Path) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
+        revive()
 
 
 # --- anybody, at any moment -----------------------------------------------------------------------
@@ -308,7 +312,8 @@ def kill(pid: int) -> None:
 def a_worker(dice: random.Random, ancestor: int) -> int:
     """One of the Python processes that work for a Java machine, at whatever it is.
 
-    The daemons that make them are spared: Spark waits for ever for a worker from one that died.
+    The daemons that make them are spared: Spark itself stumbles over one that died, and fails a
+    later query with "Stream closed".
     """
     found = filter(_is_a_daemons, descendants(ancestor))
     return dice.choice([pid for pid in found if _is_a_daemons(parent_of(pid))] or [1 << 30])
