@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waystation.cluster.parts import Site
-from waystation.cluster.placement import check_assignment, place
+from waystation.cluster.placement import check_assignment, machine_of, place
 from waystation.model.errors import InvalidReplicaAssignmentError, InvalidReplicationFactorError
 from waystation.model.ids import NodeId, TopicId
 
@@ -90,3 +90,64 @@ def test_a_manual_assignment_is_obeyed() -> None:
     assert check_assignment([[NodeId(2), NodeId(1)]], nodes) == ((2, 1),)
     with pytest.raises(InvalidReplicaAssignmentError):
         check_assignment([[NodeId(2), NodeId(1)]], nodes, factor=1)
+
+
+# --- racks and machines ---------------------------------------------------------------------------
+
+racks = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "c", None]), st.sampled_from(["m", "n", "o", None])),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(topic_ids, racks, st.integers(1, 30), st.data())
+def test_replicas_are_on_different_machines(
+    topic_id: TopicId,
+    where: list[tuple[str | None, str | None]],
+    partitions: int,
+    data: st.DataObject,
+) -> None:
+    sites = [Site(NodeId(n), None, machine) for n, (_, machine) in enumerate(where)]
+    machines = {site.node: machine_of(site) for site in sites}
+    factor = data.draw(st.integers(1, len({*machines.values()})))
+    placed = place(topic_id, range(partitions), factor, sites)
+
+    assert all(len({machines[node] for node in each}) == factor for each in placed)
+
+
+@given(topic_ids, racks, st.integers(1, 30), st.data())
+def test_replicas_are_on_as_many_racks_as_can_be(
+    topic_id: TopicId,
+    where: list[tuple[str | None, str | None]],
+    partitions: int,
+    data: st.DataObject,
+) -> None:
+    sites = [Site(NodeId(n), rack) for n, (rack, _) in enumerate(where)]
+    rack_of = {site.node: site.rack for site in sites}
+    factor = data.draw(st.integers(1, len(sites)))
+    most = min(factor, len({*rack_of.values()}))
+    placed = place(topic_id, range(partitions), factor, sites)
+
+    assert all(len({rack_of[node] for node in each}) == most for each in placed)
+    leaders = Counter(dict.fromkeys(rack_of, 0))
+    leaders.update(each[0] for each in placed)
+    assert max(leaders.values()) - min(leaders.values()) <= 1
+
+
+@given(topic_ids)
+def test_followers_are_spread_over_equal_racks(topic_id: TopicId) -> None:
+    sites = [Site(NodeId(n), "left" if n < 3 else "right") for n in range(6)]
+    placed = place(topic_id, range(60), 2, sites)
+    followers = Counter(each[1] for each in placed)
+
+    assert max(followers.values()) - min(followers.values()) <= 2
+
+
+def test_two_brokers_on_one_machine_hold_no_two_replicas_unless_told() -> None:
+    sites = [Site(NodeId(n), None, "laptop") for n in (1, 2)]
+
+    with pytest.raises(InvalidReplicationFactorError, match=r"machines: 2 brokers run on 1"):
+        place(TopicId(UUID(int=1)), range(1), 2, sites)
+    (placed,) = place(TopicId(UUID(int=1)), range(1), 2, sites, share_machines=True)
+    assert sorted(placed) == [1, 2]
