@@ -78,7 +78,9 @@ def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> "StreamTopicWriter":
     """For ``df.writeStream``; a commit makes one too, so that brokers may be away just now."""
-    _refuse_overwriting(overwrite, 'outputMode("complete")', 'outputMode("update")')
+    _refuse_overwriting(
+        overwrite, 'outputMode("complete")', 'outputMode("append"), or foreachBatch with batchId'
+    )
     understood = parse_write_options(options, stream=True)
     check_columns(schema, understood.topic)
     with suppress(BrokerUnreachableError):
