@@ -1,12 +1,13 @@
 """A process that holds a lease until it has ended: ``python -m ... ADDRESS KEY TTL_MS``."""
 
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 
 from waystation.coordination.address import parse_address
 from waystation.coordination.connect import store_at
-from waystation.model.errors import LeaseExpiredError
+from waystation.model.errors import LeaseExpiredError, StoreUnavailableError
 from waystation.runtime.clock import SystemClock
 
 
@@ -24,7 +25,8 @@ async def main(address: str, key: str, ttl_ms: int) -> None:
     try:
         while True:
             await asyncio.sleep(ttl_ms / 5_000)
-            await lease.keep_alive()
+            with contextlib.suppress(StoreUnavailableError):  # then nobody knows: ask again
+                await lease.keep_alive()
     except LeaseExpiredError:
         say("ended")
     await store.close()
