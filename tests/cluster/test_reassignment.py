@@ -6,7 +6,7 @@ from tests.cluster.items import Items
 from waystation.cluster import keys
 from waystation.cluster.changes import Changes
 from waystation.cluster.controller import ControllerSettings, decisions
-from waystation.cluster.draining import drain, held, undrain
+from waystation.cluster.draining import drain, held, undrain, widen
 from waystation.cluster.in_sync_changes import propose
 from waystation.cluster.membership import claim_controller, register
 from waystation.cluster.parts import PartitionImage
@@ -304,3 +304,32 @@ def test_nobody_drains_what_does_not_exist() -> None:
     with pytest.raises(UnknownBrokerError, match="no broker 9"):
         drain(world.image, NodeId(9))
     assert undrain(world.image, NodeId(9)) == Changes()
+
+
+# --- more replicas --------------------------------------------------------------------------------
+
+
+def test_a_topic_of_one_node_gets_more_replicas_once_there_are_more() -> None:
+    world = world_of([ONE], [ONE], [ONE])
+    world.commit(*widen(world.image, "orders", 3))
+    finish_moves(world)
+
+    assignment = world.image.topic("orders").assignment
+    assert all(len({*each}) == 3 and each[0] == ONE for each in assignment)
+    assert sorted(held(world.image, node).replicas for node in (TWO, THREE, FOUR)) == [2, 2, 2]
+    assert widen(world.image, "orders", 3) == []
+
+
+def test_a_topic_gets_as_many_replicas_as_there_are_machines() -> None:
+    world = Items()
+    for node, machine in ((1, "a"), (2, "a"), (3, "b")):
+        _, changes = register(world.image, NodeId(node), "host", 1, machine=machine)
+        world.commit(changes)
+    world.create(TopicSpec("orders", assignments=[(0, [ONE])]))
+    world.commit(*widen(world.image, "orders", 3))
+    (moving,) = under_way(world.image)
+    assert moving.target == (ONE, THREE)
+
+    world.commit(*widen(world.image, "orders", 3, share_machines=True))
+    (moving,) = under_way(world.image)
+    assert moving.target == (ONE, THREE, TWO)

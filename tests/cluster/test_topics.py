@@ -4,7 +4,8 @@ import pytest
 from tests.cluster.items import Items, new_id, plans_of
 
 from waystation.cluster import keys
-from waystation.cluster.changes import in_batches
+from waystation.cluster.changes import Changes, in_batches
+from waystation.cluster.image import ClusterImage
 from waystation.cluster.topics import (
     PARTITIONS_MAX,
     TopicDefaults,
@@ -14,7 +15,9 @@ from waystation.cluster.topics import (
     create_topics,
     delete_topic,
     sweep,
+    sweep_old,
 )
+from waystation.cluster.values import ConfigValue, encode
 from waystation.model.errors import (
     ErrorCode,
     InvalidPartitionsError,
@@ -280,3 +283,29 @@ def test_a_new_topic_never_takes_over_options_that_a_crash_left(world: Items) ->
     world.create(TopicSpec("orders"))
 
     assert world.image.topic_options("orders").options == {}
+
+
+def test_what_may_be_a_topic_in_the_making_is_swept_only_when_it_is_old() -> None:
+    world = Items()
+    world.join(1)
+    world.create(TopicSpec("orders", 2))
+    topic = world.image.topic("orders")
+    world.commit(Changes(deletes=[keys.topic("orders")]))
+    young = world.image
+
+    assert sweep_old(young, ClusterImage()) == []
+    assert world.commit(*sweep_old(world.image, young))
+    assert not world.image.strays
+    assert keys.partition(topic.id, 0) not in world.items
+
+
+def test_what_was_left_over_is_not_swept_once_it_was_written_again() -> None:
+    world = Items()
+    world.join(1)
+    world.commit(Changes(puts={keys.topic_config("orders"): encode(ConfigValue({}))}))
+    early = world.image
+    decided = sweep_old(world.image, early)
+    world.create(TopicSpec("orders", 1, 1, options={"retention.ms": "5"}))
+
+    assert not world.commit(*decided)
+    assert world.image.topic_options("orders").options == {"retention.ms": "5"}

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from waystation.cluster.changes import Changes
-from waystation.cluster.draining import any_away, site_of
+from waystation.cluster.draining import safe_beside, site_of
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.placement import machine_of, sites_for_new
 from waystation.cluster.reassignment import Replicas, asked, settled
@@ -135,8 +135,7 @@ class _Spread(_Draft):
             return False
         others = [site_of(self._image, node) for node in replicas if node != giver]
         old, new = site_of(self._image, giver), site_of(self._image, taker)
-        away = not self._share and any_away(self._image, replicas)
-        if away and new.machine is not None:
+        if not self._share and not safe_beside(self._image, replicas, [new]):
             return False
         racks = {site.rack for site in others}
         if new.rack in racks and old.rack not in racks:

@@ -113,13 +113,13 @@ def evacuate(
     outcome = Evacuation([], [])
     if not image.drains:
         return outcome
-    load = replica_counts(image)
+    load, candidates = replica_counts(image), sites_for_new(image)
     for topic in image.topics.values():
         for number in range(len(topic.partitions)):
             replicas = settled(image, topic, number)
             if not any(node in image.drains for node in replicas):
                 continue
-            target = _elsewhere(image, replicas, load, share_machines)
+            target = _elsewhere(image, replicas, candidates, load, share_machines)
             name = TopicPartition(topic.name, number)
             outcome.stuck.extend(Stuck(name, each) for each in target if each in image.drains)
             if target != replicas and topic.id not in busy and len(outcome.moves) < room:
@@ -127,6 +127,41 @@ def evacuate(
                 load.subtract(replicas)
                 outcome.moves.append(_move(image, topic, number, target))
     return outcome
+
+
+def widen(
+    image: ClusterImage, name: str, factor: int, *, share_machines: bool = False
+) -> list[Changes]:
+    """Ask for ``factor`` replicas of each of the topic's partitions, or as many as can be now.
+
+    For topics that were made while there were fewer brokers.
+    """
+    topic = image.topic(name)
+    load, candidates = replica_counts(image), sites_for_new(image)
+    wishes = []
+    for number in range(len(topic.partitions)):
+        replicas = target = settled(image, topic, number)
+        safe = candidates if share_machines else safe_beside(image, replicas, candidates)
+        while len(target) < factor:
+            beside = [site_of(image, node) for node in target]
+            site = best_site(safe, beside, load, share_machines=share_machines)
+            if site is None:
+                break
+            target = (*target, site.node)
+            load[site.node] += 1
+        if target != replicas:
+            wishes.append(asked(image, topic, number, target))
+    return wishes
+
+
+def safe_beside(image: ClusterImage, replicas: Replicas, candidates: list[Site]) -> list[Site]:
+    """Those of whom it is known that they share no machine with one that is away.
+
+    Where a broker ran that is away is not known; but one that has a machine to itself is safe.
+    """
+    if any(node not in image.brokers and node not in image.drains for node in replicas):
+        return [site for site in candidates if site.machine is None]
+    return candidates
 
 
 def replica_counts(image: ClusterImage) -> Counter[NodeId]:
@@ -144,22 +179,15 @@ def site_of(image: ClusterImage, node: NodeId) -> Site:
     return broker.site if broker else Site(node)
 
 
-def any_away(image: ClusterImage, replicas: Replicas) -> bool:
-    """Whether one of them, which is to stay, is not registered."""
-    return any(node not in image.brokers and node not in image.drains for node in replicas)
-
-
 def _elsewhere(
-    image: ClusterImage, replicas: Replicas, load: Counter[NodeId], share_machines: bool
+    image: ClusterImage,
+    replicas: Replicas,
+    candidates: list[Site],
+    load: Counter[NodeId],
+    share_machines: bool,
 ) -> Replicas:
-    """The same replicas in the same order, each on a drained node replaced where it can be.
-
-    Which machine a broker ran on that is away is not known: beside it only those are safe that
-    have a machine to themselves.
-    """
-    candidates = sites_for_new(image)
-    if not share_machines and any_away(image, replicas):
-        candidates = [site for site in candidates if site.machine is None]
+    """The same replicas in the same order, each on a drained node replaced where it can be."""
+    candidates = candidates if share_machines else safe_beside(image, replicas, candidates)
     target = list(replicas)
     for at, node in enumerate(replicas):
         if node in image.drains:
