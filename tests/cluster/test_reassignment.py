@@ -262,6 +262,18 @@ def test_a_dead_node_is_drained_too() -> None:
     assert state_of(world).leader == ONE
 
 
+def test_a_move_to_a_node_that_dies_and_is_drained_goes_elsewhere_without_more_room() -> None:
+    world = world_of([ONE])
+    world.commit(reassign(world.image, "orders", 0, [TWO]))
+    decide(world, moves_max=1)
+    world.commit(Changes(deletes=[keys.broker(TWO)]))
+    world.commit(drain(world.image, TWO))
+    decide(world, moves_max=1, rounds=2)
+
+    assert held(world.image, TWO) == (0, 0)
+    assert state_of(world).replicas == (ONE,), "where least would be, it never left"
+
+
 def test_what_cannot_go_anywhere_is_told() -> None:
     world = world_of([ONE, TWO, THREE, FOUR])
     world.commit(drain(world.image, TWO))

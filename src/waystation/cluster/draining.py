@@ -108,7 +108,8 @@ def evacuate(
 ) -> Evacuation:
     """Moves off drained nodes, at most ``room``; each goes where it is apart and least is.
 
-    Topics that are ``busy`` have other steps taken now; their turn comes next time.
+    A move under way to a drained node has its room already.  Topics that are ``busy`` have other
+    steps taken now; their turn comes next time.
     """
     outcome = Evacuation([], [])
     if not image.drains:
@@ -122,7 +123,9 @@ def evacuate(
             target = _elsewhere(image, replicas, candidates, load, share_machines)
             name = TopicPartition(topic.name, number)
             outcome.stuck.extend(Stuck(name, each) for each in target if each in image.drains)
-            if target != replicas and topic.id not in busy and len(outcome.moves) < room:
+            fresh = image.reassignment(topic.id, number) is None
+            if target != replicas and topic.id not in busy and (room > 0 or not fresh):
+                room -= fresh
                 load.update(target)
                 load.subtract(replicas)
                 outcome.moves.append(_move(image, topic, number, target))

@@ -12,7 +12,7 @@ To cancel is to ask for the old replicas again; a target may change at any time.
 taken away before what replaces it is in sync, so a step loses nothing whenever it stops.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -128,7 +128,6 @@ def steps(
         for number, moving in sorted(image.reassignments.get(topic.id, {}).items())
         if number < len(topic.partitions)
     }
-    done = dict(islice(_finished(topic, some, electorate, policy), STEPS_MAX))
     incomplete = [
         number
         for number, moving in some.items()
@@ -138,15 +137,28 @@ def steps(
     again = [number for number in incomplete if _has_begun(topic, number, some[number])]
     fresh = [number for number in incomplete if number not in again][:room]
     starting = [*again, *fresh][:STEPS_MAX]
-    if not done and not starting:
+    ending = dict(islice(_finished(topic, some, electorate, policy), STEPS_MAX))
+    if not starting and not ending:
         return None
+    begins = sum(number in fresh for number in starting)
+    return Steps(_taken(image, topic, some, starting, ending), begins)
+
+
+def _taken(
+    image: ClusterImage,
+    topic: TopicImage,
+    some: Mapping[int, ReassignmentImage],
+    starting: Sequence[int],
+    ending: Mapping[int, PartitionValue],
+) -> Changes:
+    """The steps as one transaction, because they all change the topic's assignment."""
     assignment = list(topic.assignment)
     compares = {keys.topic(topic.name): topic.version}
     puts: dict[str, bytes] = {}
     for number in starting:
         assignment[number] = _both(assignment[number], some[number].target)
         compares[keys.reassignment(topic.id, number)] = some[number].version
-    for number, state in done.items():
+    for number, state in ending.items():
         assignment[number] = some[number].target
         compares[keys.reassignment(topic.id, number)] = some[number].version
         compares[keys.partition(topic.id, number)] = topic.partitions[number].version
@@ -154,9 +166,8 @@ def steps(
         assert state.leader is not None, f"{topic.name}-{number} would be led by nobody"
         compares[keys.broker(state.leader)] = image.brokers[state.leader].version
     puts[keys.topic(topic.name)] = encode(TopicValue(id=topic.id, replicas=tuple(assignment)))
-    deletes = [keys.reassignment(topic.id, number) for number in done]
-    begins = sum(number in fresh for number in starting)
-    return Steps(Changes(compares=compares, puts=puts, deletes=deletes), begins)
+    deletes = [keys.reassignment(topic.id, number) for number in ending]
+    return Changes(compares=compares, puts=puts, deletes=deletes)
 
 
 def finished(
