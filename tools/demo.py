@@ -17,6 +17,7 @@ BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else
 ORDERS = "".join(
     f'customer-{n % 3}:{{"order": {n}, "amount": {n * 7 % 100}}}\n' for n in range(1, 10)
 )
+LARGE = "SELECT key, value FROM orders WHERE value.amount >= 40"
 # Groups need not wait for members that will not come.
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
 LATE_ORDER = 'customer-1:{"order": 10, "amount": 70}\n'
@@ -102,6 +103,13 @@ def tour(broker: BrokerProcess) -> None:
         show.run("produce", "orders", "--key-separator", ":", stdin=ORDERS)
         table = ["--topics", "orders", "--lake", str(broker.data_dir.parent / "lake")]
         show.run("pipeline", "archive", *table, "--value-format", "json", "--available-now")
+        show.say("And back into a topic, exactly once: the large orders of 9")
+        show.run("topic", "create", "large-orders")
+        state = ["--checkpoint", str(broker.data_dir.parent / "large-orders")]
+        job = ["--topics", "orders", "--to", "large-orders", "--sql", LARGE, *state]
+        show.run("pipeline", "transform", *job, "--value-format", "json", "--available-now")
+        show.run("consume", "large-orders", "--from-beginning", "--count", "4")
+        show.run("sink", "list")
 
     show.say("Health and metrics over HTTP")
     show.get("/healthz")
