@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId
 from waystation.model.offsets import Offset
+from waystation.replication.epochs import EpochEnd, LeaderEpochs
 from waystation.replication.high_watermark import HighWatermark
 from waystation.replication.in_sync import InSync
 
@@ -73,6 +74,15 @@ class LeaderState:
         """
         return self._mark.mark >= self._end_at_election
 
+    @property
+    def needed_to_join(self) -> Offset:
+        """Where a follower's end must be before it may join the in-sync set.
+
+        Not only at the mark: what lay between that and the log's end at election may have been
+        committed by the predecessor, without this leader having heard of it yet.
+        """
+        return max(self._mark.mark, self._end_at_election)
+
     def enough_replicas(self) -> bool:
         """Whether ``acks=all`` may be accepted at all."""
         return self.in_sync.size >= self.min_insync
@@ -87,7 +97,10 @@ class LeaderState:
     def on_follower(
         self, node: NodeId, life: BrokerEpoch, log_end: Offset, flushed_end: Offset
     ) -> bool:
-        """A follower of incarnation ``life`` reports; true if the high watermark moved."""
+        """A follower of incarnation ``life`` reports; true if the high watermark moved.
+
+        Only where ``divergence`` found none: an end counts if all before it is the same here.
+        """
         return self._mark.record(node, life, flushed_end if self._flushed else log_end)
 
     def propose(self, members: Sequence[NodeId]) -> bool:
@@ -114,3 +127,26 @@ class LeaderState:
 
     def _count(self) -> bool:
         return self._mark.count(self.in_sync.counted, enough=self.enough_replicas())
+
+
+def divergence(
+    epochs: LeaderEpochs, log_end: Offset, offset: Offset, last_epoch: LeaderEpoch
+) -> EpochEnd | None:
+    """Where a replica's log must have left this one; ``None`` if it agrees up to ``offset``.
+
+    ``offset`` is where it ends, ``last_epoch`` what wrote its last batch.  Logs that both have an
+    epoch agree up to the lower of its ends, so that is where it is cut; perhaps repeatedly.
+
+    HOT: once per partition of a follower's fetch.
+    """
+    if last_epoch < 0:
+        return None
+    latest = epochs.latest
+    if last_epoch == latest:
+        return None if offset <= log_end else EpochEnd(last_epoch, log_end)
+    if last_epoch > latest:
+        # Epochs that wrote nothing leave no trace: this log ends with the last that did.
+        known = EpochEnd(latest if latest >= 0 else last_epoch, log_end)
+    else:
+        known = epochs.end_of(last_epoch, log_end)
+    return None if known.epoch == last_epoch and offset <= known.end else known
