@@ -9,6 +9,7 @@ import pytest
 from tests.storage_faults.lives import TOPIC_ID
 from tests.storage_faults.replicas import Replica, World
 from tests.support.soak import count
+from waystation.model.errors import StorageError
 from waystation.model.offsets import NO_OFFSET, Offset
 from waystation.storage import journal as journal_module
 from waystation.storage import journal_replay, journal_voids, truncation
@@ -17,6 +18,7 @@ from waystation.storage.disk import Disk
 from waystation.storage.journal import Journal
 from waystation.storage.journal_voids import Place, Void
 from waystation.storage.log import Log
+from waystation.testing.disk import SimulatedDisk
 
 STEPS = 120
 BLOCK = 40
@@ -194,3 +196,31 @@ def test_an_earlier_void_from_a_lower_offset_still_counts() -> None:
 
 def test_a_later_void_from_a_lower_offset_says_all() -> None:
     assert journal_voids.with_void([void(9, 100)], void(7, 200), Offset(5)) == [void(7, 200)]
+
+
+def test_a_full_disk_refuses_a_cut_before_anything_is_cut() -> None:
+    world = World(1)
+    replica = world.replicas[0]
+    while replica.log_end < 3:
+        world._append(0)
+    world.disk.space_bytes = 0
+    world.directory.reserve.spend()
+    world.disk.space_bytes = 0
+
+    with pytest.raises(StorageError, match="full"):
+        replica.log.truncate_to(Offset(1))
+    assert replica.log_end >= 3
+    assert world.directory.offline is None
+
+
+def test_a_damaged_file_of_voids_is_told_rather_than_ignored() -> None:
+    disk = SimulatedDisk(1)
+    folder = Path("/data/journal")
+    disk.make_directory(folder)
+    journal_voids.write_voids(disk, folder, [void(7, 100)])
+
+    assert journal_voids.read_voids(disk, folder) == {(TOPIC_ID, 0): [void(7, 100)]}
+
+    disk.replace(folder / journal_voids.FILE, b"0\n2\nnonsense\n")
+    with pytest.raises(OSError, match="damaged"):
+        journal_voids.read_voids(disk, folder)
