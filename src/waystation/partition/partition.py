@@ -9,7 +9,8 @@ who wait for either.  Four promises:
 3. a consumer is never shown a byte at or past the high watermark, nor one that wants only
    committed records one at or past the last stable offset;
 4. after a failed write or sync everyone who waits is told, and nothing more is served from
-   a log that cannot be trusted.
+   a log that cannot be trusted;
+5. while another leads, the log holds what that one's has, and nothing that was cut counts.
 
 All methods run on the loop's thread; only the flusher's syncs run elsewhere.
 """
@@ -42,7 +43,8 @@ from waystation.partition.intake import Intake
 from waystation.partition.meters import TopicMeter
 from waystation.partition.waiting import CommitWaiters, OnCommit, ReadWaiters
 from waystation.records.control import Marker, marker_batch
-from waystation.replication.epochs import EpochEnd
+from waystation.records.header import batches
+from waystation.replication.epochs import EpochEnd, LeaderEpochs
 from waystation.replication.leader import DISK, LeaderState
 from waystation.storage.flusher import Flusher
 from waystation.storage.journal import Journal
@@ -68,6 +70,7 @@ class Partition:
     __slots__ = (
         "_dropped",
         "_flusher",
+        "_followed",
         "_journal",
         "_journal_from",
         "_journaled_end",
@@ -119,6 +122,8 @@ class Partition:
         self._journal = journal
         self._journal_from = self._journaled_end = log.flushed_end
         self._dropped = False
+        # The end of what a leader before called committed: never less than where the log begins.
+        self._followed = log.log_start
         self._state: LeaderState | None = None
 
     # --- leadership ---------------------------------------------------------------------
@@ -167,7 +172,7 @@ class Partition:
             self.settings.min_insync_replicas,
             self.settings.durability,
             leader=self._node,
-            mark=self.safe_end if alone else self.log.log_start,
+            mark=self.safe_end if alone else self.followed_mark,
             log_end=log_end,
         )
         self._set_marks(self._state.high_watermark)
@@ -176,6 +181,8 @@ class Partition:
             self.not_journaled()
 
     def _resign(self) -> None:
+        if self._state is not None:
+            self._followed = self._state.high_watermark
         self._state = None
         self.mark = self.stable = NO_OFFSET
         self.commit_waiters.fail(self._not_leader())
@@ -264,6 +271,70 @@ class Partition:
             return True
         self.commit_waiters.add(end, told)
         return False
+
+    # --- following ----------------------------------------------------------------------
+
+    @property
+    def followed_mark(self) -> Offset:
+        """The end of what this replica knows to be committed while it does not lead."""
+        return min(max(self._followed, self.log.log_start), self.log.log_end)
+
+    @property
+    def log_start(self) -> Offset:
+        """Where the log begins."""
+        return self.log.log_start
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Which leader epoch wrote what."""
+        return self.log.epochs
+
+    def append_replicated(self, data: memoryview, now: Millis) -> None:
+        """Append batches as the leader has them; one that the end of ``data`` cuts off is left.
+
+        Raises at the first that cannot follow; what came before it stays.
+        """
+        assert self._state is None, f"{self.name} is led here, and cannot follow"
+        for at, header in batches(data):
+            batch, end = data[at : at + header.size_bytes], self.log.log_end
+            self.log.append_replicated(batch, now)
+            self.unflushed_records += header.records_count
+            if self.settings.durability != DISK:
+                if self.unflushed_records >= self.settings.flush_messages:
+                    self._flush()
+            elif header.base_offset == end:
+                self._secure(batch, end)
+            else:
+                # Behind a gap, which compaction left at the leader, the journal is not replayed.
+                self.not_journaled()
+
+    def learn(self, mark: Offset, log_start: Offset) -> None:
+        """Take over from the leader what is committed, and where the log begins."""
+        assert self._state is None, f"{self.name} is led here, and learns from nobody"
+        self.log.advance_log_start(min(log_start, self.log.log_end))
+        known = min(mark, self.log.log_end)
+        if known > self._followed:
+            self._followed = known
+            self.read_waiters.changed()
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Cut off what the leader does not have."""
+        assert self._state is None, f"{self.name} is led here, and not cut"
+        self.log.truncate_to(offset)
+        self._was_cut()
+
+    def start_at(self, offset: Offset) -> None:
+        """Begin anew where the leader's log begins, which is behind the end of this one."""
+        assert self._state is None, f"{self.name} is led here, and does not begin anew"
+        self.log.start_at(offset)
+        self._was_cut()
+
+    def _was_cut(self) -> None:
+        """All that is left is synced; what the journal was still to say is about what is gone."""
+        if self._journal is not None:
+            self._journal.forget(self)
+        self._journal_from = self._journaled_end = self.log.flushed_end
+        self._followed = self.followed_mark
 
     # --- syncing ------------------------------------------------------------------------
 
