@@ -163,3 +163,16 @@ def test_nothing_is_proposed_while_a_proposal_is_unanswered() -> None:
     led.state.propose((LEADER,))
 
     assert led.wants(10 * LAG_MS) is None
+
+
+def test_who_keeps_up_but_never_quite_reaches_the_mark_is_courted() -> None:
+    led = Led(LEADER, FAST)
+    led.log_end = Offset(10)
+    led.fetch(SLOW, 8, 1)
+    led.log_end = Offset(20)
+    led.fetch(SLOW, 18, 2)
+
+    assert led.paces.candidates(led.state, CLUSTER, led.log_end, Millis(3)) == (SLOW,)
+    assert led.paces.candidates(led.state, CLUSTER, led.log_end, Millis(2 * LAG_MS)) == ()
+    strangers = Cluster(EVERYONE, {**LIVES, SLOW: NEXT_LIFE})
+    assert led.paces.candidates(led.state, strangers, led.log_end, Millis(3)) == ()

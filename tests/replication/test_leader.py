@@ -147,3 +147,17 @@ def test_on_disk_nothing_unflushed_by_an_in_sync_replica_commits(
             state.on_follower(FOLLOWER, LIFE, Offset(end), Offset(flush))
 
         assert state.high_watermark == min(flushed.values())
+
+
+def test_the_mark_waits_for_who_is_about_to_join() -> None:
+    state = alone("memory")
+    state.on_local(Offset(10), Offset(0))
+    state.on_follower(FOLLOWER, LIFE, Offset(9), Offset(9))
+    state.court([FOLLOWER])
+    state.on_local(Offset(12), Offset(0))
+
+    assert state.high_watermark == 10
+    assert state.on_follower(FOLLOWER, LIFE, Offset(11), Offset(11))
+    assert state.high_watermark == 11
+    assert state.court([])
+    assert state.high_watermark == 12

@@ -96,6 +96,11 @@ class Node:
         if question is not None:
             self.world.ask(self, question)
         if self.paces is not None and self.leading is not None and self.state is not None:
+            cluster = Cluster(NODES, self.brokers)
+            self.leading.court(
+                self.paces.candidates(self.leading, cluster, self.log.log_end, Millis(now))
+            )
+            self.moved()
             self._propose(self.leading, self.paces, self.state)
 
     def keep_alive(self) -> None:

@@ -48,6 +48,11 @@ def lived(seed: int) -> World:
 # --- planted bugs ---------------------------------------------------------------------------
 
 
+def courts_nobody(patch: Patch) -> None:
+    """No bug by itself: but whoever is courted is counted, which hides some."""
+    patch.setattr(LeaderState, "court", lambda *_: False)
+
+
 def counts_what_is_not_flushed(patch: Patch) -> None:
     honest = LeaderState.on_follower
 
@@ -64,6 +69,7 @@ def counts_only_the_set_it_wants(patch: Patch) -> None:
 
 
 def counts_only_the_set_that_was_written(patch: Patch) -> None:
+    courts_nobody(patch)
     patch.setattr(InSync, "counted", property(lambda self: self.written))
 
 
@@ -171,6 +177,7 @@ def writes_sets_without_comparing(patch: Patch) -> None:
 
 
 def gives_up_a_proposal_that_may_still_arrive(patch: Patch) -> None:
+    courts_nobody(patch)
     honest = Node.hear
 
     def hear(self: Node, state: object, brokers: Mapping[NodeId, BrokerEpoch]) -> None:

@@ -94,6 +94,18 @@ class Paces:
             return False
         return pace.end >= log_end or now - pace.caught_up_at <= self._lag_max_ms
 
+    def candidates(
+        self, state: LeaderState, cluster: Cluster, log_end: Offset, now: Millis
+    ) -> tuple[NodeId, ...]:
+        """Who keeps up and may join once it has reached the mark: to be courted until then."""
+        return tuple(
+            node
+            for node in cluster.replicas
+            if node not in state.in_sync.written
+            and self.caught_up(node, log_end, now)
+            and self._is_welcome(node, cluster)
+        )
+
     def proposal(
         self, state: LeaderState, cluster: Cluster, log_end: Offset, now: Millis
     ) -> tuple[NodeId, ...] | None:
@@ -120,9 +132,9 @@ class Paces:
         return None if sorted(wanted) == sorted(written) else wanted
 
     def _may_join(self, node: NodeId, state: LeaderState, cluster: Cluster) -> bool:
-        pace = self._paces[node]
-        return (
-            pace.life == cluster.registered[node]
-            and node not in cluster.leaving
-            and pace.end >= state.needed_to_join
-        )
+        return self._is_welcome(node, cluster) and self._paces[node].end >= state.needed_to_join
+
+    def _is_welcome(self, node: NodeId, cluster: Cluster) -> bool:
+        """Whether it is the incarnation that is registered, and wants to stay."""
+        life = self._paces[node].life
+        return cluster.registered.get(node) == life and node not in cluster.leaving

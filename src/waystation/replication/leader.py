@@ -27,6 +27,7 @@ class LeaderState:
     """One partition seen by its leader; ``in_sync`` is as the coordination store has it."""
 
     __slots__ = (
+        "_courted",
         "_end_at_election",
         "_flushed",
         "_leader",
@@ -58,6 +59,7 @@ class LeaderState:
         self._leader = leader
         self._end_at_election = log_end
         self._mark = HighWatermark((), mark)
+        self._courted: tuple[NodeId, ...] = ()
         self._count()
 
     @property
@@ -103,6 +105,18 @@ class LeaderState:
         """
         return self._mark.record(node, life, flushed_end if self._flushed else log_end)
 
+    def court(self, nodes: Sequence[NodeId]) -> bool:
+        """Let the mark wait for replicas that are about to join; true if it moved.
+
+        One that is always a little behind would else never reach a mark that moves with every
+        append, as it does where the leader is alone in its set.
+        """
+        courted = tuple(nodes)
+        if courted == self._courted:
+            return False
+        self._courted = courted
+        return self._count()
+
     def propose(self, members: Sequence[NodeId]) -> bool:
         """A change of the in-sync set is on its way; true if the high watermark moved."""
         self.in_sync = self.in_sync.proposing(tuple(members))
@@ -126,7 +140,8 @@ class LeaderState:
         return self._count()
 
     def _count(self) -> bool:
-        return self._mark.count(self.in_sync.counted, enough=self.enough_replicas())
+        counted = (*self.in_sync.counted, *self._courted)
+        return self._mark.count(counted, enough=self.enough_replicas())
 
 
 def divergence(
