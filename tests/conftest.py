@@ -45,4 +45,6 @@ def bootstrap(broker: BrokerProcess) -> str:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test uses."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.nodeid.split("::", 1)[1])[-200:]
+    file, test = request.node.nodeid.split("::", 1)
+    name = f"{Path(file).stem}-{test}"
+    return "".join(c if c.isalnum() else "-" for c in name)[-200:]
