@@ -5,6 +5,7 @@ columns, is sent as it is (``OutgoingWhole``).  The sender treats both alike.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
 from waystation.client.delivery import Identity, Lane
@@ -60,7 +61,7 @@ class Builder(Protocol):
         ...
 
 
-class Outgoing:
+class Outgoing(ABC):
     """A batch for one partition, as the sender and its lane see it.
 
     ``due`` says that it need not wait for more records; ``charged_bytes`` is what it takes of
@@ -97,9 +98,9 @@ class Outgoing:
         self._encoded: Buffer | None = None
 
     @property
+    @abstractmethod
     def count(self) -> int:
         """How many records it has."""
-        raise NotImplementedError
 
     @property
     def size_bytes(self) -> int:
@@ -120,17 +121,17 @@ class Outgoing:
             self._encoded = builder.build()
         return self._encoded
 
+    @abstractmethod
     def succeed(self, base_offset: int, append_time: int) -> None:
         """Tell who sent it where it is; -1 for what the broker did not say."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fail(self, error: WaystationError) -> None:
         """Tell who sent it why not.  The error counts as seen: ``flush`` reports it too."""
-        raise NotImplementedError
 
     @property
-    def _bytes(self) -> Builder:
-        raise NotImplementedError
+    @abstractmethod
+    def _bytes(self) -> Builder: ...
 
     def _finish(self) -> None:
         if self.done is not None and not self.done.done():
