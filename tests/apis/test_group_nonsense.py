@@ -19,7 +19,10 @@ from waystation.wire.message import Struct
 from waystation.wire.versions import ApiKey
 
 REQUESTS_OF_EACH_API = count(60, 3_000)
-LIVED = (ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+ROUNDS_AT_MOST = 10
+LIVED = {
+    (key, 0) for key in (ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+}
 WAITING = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
 APIS = [
     ApiKey.OFFSET_COMMIT,
@@ -82,6 +85,15 @@ class Truth:
         }.get(name, [])
 
 
+def questions(random: Random) -> list[tuple[ApiKey, int]]:
+    """Every API in some of its versions, in any order."""
+    asked = [
+        (key, random.choice(versions(key))) for key in APIS for _ in range(REQUESTS_OF_EACH_API)
+    ]
+    random.shuffle(asked)
+    return asked
+
+
 @pytest.mark.parametrize("seed", range(count(2, 20)))
 def test_every_request_is_answered_and_breaks_nothing(
     make_node: MakeNode, capfd: pytest.CaptureFixture[str], seed: int
@@ -95,28 +107,29 @@ def test_every_request_is_answered_and_breaks_nothing(
         for topic in TOPICS:
             ann.create(topic, partitions=2)
         truth = Truth(random, [ann.topic_id(topic) for topic in TOPICS])
-        questions = [
-            (key, random.choice(versions(key))) for key in APIS for _ in range(REQUESTS_OF_EACH_API)
-        ]
-        random.shuffle(questions)
         codes: set[tuple[ApiKey, int]] = set()
-        for key, version in questions:
-            request = instance(request_type(key), version, random)
-            truth.sprinkle(request)
-            if key in WAITING:
-                with Grouping(*running.address) as hasty:
-                    hasty.send(request, version)
-                    if hasty.has_reply(0.01):
-                        told = hasty.receive(key, version)
-                        truth.members.append(getattr(told, "member_id", ""))
-                        codes.add((key, told.error_code))
-            else:
-                told = ann.ask(request, version)
-                codes.add((key, getattr(told, "error_code", 0)))
+        # Who answers in time is luck, and with it what later requests are sprinkled with: ask on
+        # until each was lived through.
+        for _ in range(ROUNDS_AT_MOST):
+            for key, version in questions(random):
+                request = instance(request_type(key), version, random)
+                truth.sprinkle(request)
+                if key in WAITING:
+                    with Grouping(*running.address) as hasty:
+                        hasty.send(request, version)
+                        if hasty.has_reply(0.01):
+                            told = hasty.receive(key, version)
+                            truth.members.append(getattr(told, "member_id", ""))
+                            codes.add((key, told.error_code))
+                else:
+                    told = ann.ask(request, version)
+                    codes.add((key, getattr(told, "error_code", 0)))
+            if codes >= LIVED:
+                break
         assert ann.listed() is not None
 
     # It was not all nonsense, nor refused before it got anywhere.
-    assert {(key, 0) for key in LIVED} <= codes
+    assert codes >= LIVED
     assert len(codes) > 25, codes
 
     said = capfd.readouterr().err
