@@ -34,13 +34,14 @@ APIS = [
     ApiKey.PREPARE_TXN,
     ApiKey.TXN_OUTCOME,
 ]
-LIVED = (
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.PREPARE_TXN,
-    ApiKey.TXN_OUTCOME,
-)
+ROUNDS_AT_MOST = 10
+LIVED = {
+    (ApiKey.INIT_PRODUCER_ID, 0),
+    (ApiKey.ADD_OFFSETS_TO_TXN, 0),
+    (ApiKey.END_TXN, 0),
+    (ApiKey.PREPARE_TXN, 0),
+    (ApiKey.TXN_OUTCOME, 0),
+}
 NAMES, LOST, TOPICS, GROUPS = ["a", "b", "c"], ["x", "y"], ["here", "there"], ["g", "h"]
 WHO = ("transactional_id", "producer_id", "producer_epoch")
 COMPLAINTS = ("request.failed", "answer.failed", "machine.broken", "coordinator.failed")
@@ -115,6 +116,15 @@ def _has_structs(value: object) -> bool:
     return isinstance(value, list) and any(isinstance(one, Struct) for one in value)
 
 
+def questions(random: Random) -> list[tuple[ApiKey, int]]:
+    """Every API in some of its versions, in any order."""
+    asked = [
+        (key, random.choice(versions(key))) for key in APIS for _ in range(REQUESTS_OF_EACH_API)
+    ]
+    random.shuffle(asked)
+    return asked
+
+
 @pytest.mark.parametrize("seed", range(count(2, 20)))
 def test_every_request_is_answered_and_breaks_nothing(
     make_node: MakeNode, capfd: pytest.CaptureFixture[str], seed: int
@@ -127,22 +137,22 @@ def test_every_request_is_answered_and_breaks_nothing(
         for topic in [*TOPICS, "after"]:
             tess.create(topic, partitions=2)
         truth = Truth(random, tess)
-        questions = [
-            (key, random.choice(versions(key))) for key in APIS for _ in range(REQUESTS_OF_EACH_API)
-        ]
-        random.shuffle(questions)
-        for number, (key, version) in enumerate(questions):
-            if number % 5 == 0:
-                truth.look()
-                truth.write()
-            request = instance(request_type(key), version, random)
-            truth.sprinkle(key, request)
-            told = tess.ask(request, version)
-            codes.add((key, getattr(told, "error_code", 0)))
+        # What is true depends on what time-outs ended meanwhile: ask on until each was lived through.
+        for _ in range(ROUNDS_AT_MOST):
+            for number, (key, version) in enumerate(questions(random)):
+                if number % 5 == 0:
+                    truth.look()
+                    truth.write()
+                request = instance(request_type(key), version, random)
+                truth.sprinkle(key, request)
+                told = tess.ask(request, version)
+                codes.add((key, getattr(told, "error_code", 0)))
+            if codes >= LIVED:
+                break
         expect_service_as_usual(tess)
 
     # It was not all nonsense, nor refused before it got anywhere.
-    assert {(key, 0) for key in LIVED} <= codes
+    assert codes >= LIVED
     assert len(codes) > 25, sorted(codes)
     said = capfd.readouterr().err
     for complaint in COMPLAINTS:
