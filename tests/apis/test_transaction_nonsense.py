@@ -137,7 +137,8 @@ def test_every_request_is_answered_and_breaks_nothing(
         for topic in [*TOPICS, "after"]:
             tess.create(topic, partitions=2)
         truth = Truth(random, tess)
-        # What is true depends on what time-outs ended meanwhile: ask on until each was lived through.
+        # What is true depends on what time-outs ended meanwhile: ask on until each was lived
+        # through.
         for _ in range(ROUNDS_AT_MOST):
             for number, (key, version) in enumerate(questions(random)):
                 if number % 5 == 0:
