@@ -82,7 +82,7 @@ def test_an_unknown_option_is_answered_with_its_neighbour(tmp_path: Path) -> Non
         ("retention.ms=soon", "must be a whole number"),
         ("segment.bytes=1", "must be at least 14"),
         ("durability=tape", "must be one of disk, memory"),
-        ("store=zookeeper", "must be one of sqlite"),
+        ("store=zookeeper", "zookeeper://HOST:PORT"),
         ("retention.ms", "must be NAME=VALUE"),
     ],
 )

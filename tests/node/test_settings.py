@@ -133,3 +133,13 @@ def test_every_option_is_explained_and_its_default_may_be_given(one) -> None:  #
     assert len(one.doc) > 20
     assert one.doc.endswith((".", ")"))
     assert one.parse(one.format(one.default)) == one.default
+
+
+@pytest.mark.parametrize("text", ["sqlite", "etcd://db1,db2:2379/ours", "zookeeper://zk1:2181"])
+def test_every_kind_of_store_may_be_named(text: str) -> None:
+    assert load([("x", {"store": text})]).addresses.store == text
+
+
+def test_a_store_that_is_none_says_what_would_be_one() -> None:
+    with pytest.raises(InvalidSettingsError, match=r"x: store is wrong: .*etcd://HOST:PORT"):
+        load([("x", {"store": "postgres://db"})])

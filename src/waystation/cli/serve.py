@@ -26,7 +26,9 @@ Example:
 @click.option("--listen", help="HOST:PORT of the Kafka protocol.  [default: 127.0.0.1:9092]")
 @click.option("--advertise", help="HOST:PORT that clients are told, if another.")
 @click.option("--http", help="HOST:PORT of HTTP, or none.  [default: 127.0.0.1:8090]")
-@click.option("--store", help="The coordination service.  [default: sqlite]")
+@click.option(
+    "--store", help="sqlite, etcd://HOST:PORT,... or zookeeper://HOST:PORT,...  [default: sqlite]"
+)
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Any option, by name.")
 @click.option("--insecure", is_flag=True, help="Listen beyond loopback without authentication.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))

@@ -14,7 +14,9 @@ from waystation.broker.settings import BrokerSettings
 from waystation.client.bootstrap import Address as ClientAddress
 from waystation.client.transport import Transport, connect_tcp
 from waystation.cluster.image import ClusterImage
-from waystation.coordination.sqlite import SqliteStore
+from waystation.coordination.address import parse_address as parse_store
+from waystation.coordination.connect import OpenableStore, store_at
+from waystation.coordination.store import CoordinationStore
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidSettingsError
 from waystation.model.ids import NodeId
@@ -57,7 +59,9 @@ class Node:
         disk: Disk | None = None,
         clock: Clock | None = None,
         chance: Chance | None = None,
+        store: CoordinationStore | None = None,
     ) -> None:
+        """``store`` is used instead of the one in the settings, and left open."""
         self.settings = settings
         self.registry = Registry()
         self._disk = disk or RealDisk()
@@ -72,7 +76,8 @@ class Node:
         self.start_seconds = 0.0
         self.ready = False
         self._directories: list[DataDirectory] = []
-        self._store: SqliteStore | None = None
+        self._given_store = store
+        self._store: OpenableStore | None = None
         self._broker: Broker | None = None
         self._listener: Listener | None = None
         self._inside: InProcess | None = None
@@ -85,8 +90,7 @@ class Node:
             DataDirectory(Path(path), self._disk, settings.storage, node, self._chance)
             for path in settings.addresses.log_dirs
         ]
-        self._store = SqliteStore(self._directories[0].path / _STORE_FILE, self._clock)
-        await self._store.open()
+        store = self._given_store or await self._open_store()
         broker = self._broker = Broker(
             settings.broker,
             settings.topics,
@@ -94,7 +98,7 @@ class Node:
             settings.transactions,
             settings.static,
             [one for group in _FIXED_GROUPS for one in options_of(group)],
-            store=self._store,
+            store=store,
             directories=self._directories,
             clock=self._clock,
             chance=self._chance,
@@ -156,6 +160,13 @@ class Node:
             await self._store.close()
         for directory in self._directories:
             directory.unlock()
+
+    async def _open_store(self) -> CoordinationStore:
+        address = parse_store(self.settings.addresses.store)
+        store = store_at(address, self._directories[0].path / _STORE_FILE, self._clock)
+        await store.open()
+        self._store = store
+        return store
 
     def _reconfigured(self, image: ClusterImage) -> None:
         """Hand options that changed to those who are not the broker."""

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from waystation.broker.settings import BrokerSettings
+from waystation.coordination.address import parse_address
 from waystation.groups.settings import GroupSettings
-from waystation.model.errors import InvalidSettingsError
+from waystation.model.errors import InvalidConfigError, InvalidSettingsError
 from waystation.model.settings import Option, option, options_of, unknown_option
 from waystation.model.topics import TopicSettings
 from waystation.server.settings import ServerSettings
@@ -33,6 +34,13 @@ _COARSER = {
     "log.roll.jitter.hours": ("log.roll.jitter.ms", _HOUR_MS),
 }
 _OTHER_NAMES = {"log.dir": "log.dirs", "data.dir": "log.dirs", "data.dirs": "log.dirs"}
+
+
+def _check_store(text: str) -> None:
+    try:
+        parse_address(text)
+    except InvalidConfigError as problem:
+        raise ValueError(f"is wrong: {problem}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +63,9 @@ class AddressSettings:
     )
     store: str = option(
         "sqlite",
-        choices=("sqlite",),
-        doc="The coordination service; sqlite is embedded and serves one node.",
+        rule=_check_store,
+        doc="The coordination service: sqlite, which is embedded and serves one node, or "
+        "etcd://HOST:PORT,.../FOLDER or zookeeper://HOST:PORT,.../FOLDER for a cluster.",
     )
     log_dirs: tuple[str, ...] = option(
         ("./data",),
