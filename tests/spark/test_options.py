@@ -13,12 +13,8 @@ from waystation.client.settings import ConnectionSettings
 from waystation.model.ids import TopicPartition
 from waystation.model.settings import Option, options_of
 from waystation.spark.errors import BadOptionError
-from waystation.spark.options import (
-    ReadOptions,
-    SourceSettings,
-    connection_options,
-    parse_options,
-)
+from waystation.spark.option_names import connection_options
+from waystation.spark.options import ReadOptions, SourceSettings, parse_options
 from waystation.spark.planning import EARLIEST, LATEST, Limits
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"

@@ -19,7 +19,8 @@ from waystation.model.ids import TopicPartition
 from waystation.runtime.clock import Clock, SystemClock
 from waystation.spark.errors import BadOptionError
 from waystation.spark.offsets import Offsets
-from waystation.spark.options import ReadOptions, connection_options
+from waystation.spark.option_names import connection_options
+from waystation.spark.options import ReadOptions
 from waystation.spark.planning import Held
 from waystation.telemetry.logs import get_logger
 

@@ -1,39 +1,33 @@
 """The options of ``spark.read.format("waystation")``, documented where they are declared.
 
 Names, meanings and defaults are those of Spark's own Kafka source, and its spellings with
-``kafka.`` in front are understood.  Spark hands names over in small letters, whatever the user
-wrote; errors show them as they are documented.  An option that nobody declared is an error:
-one that is silently passed over is found out much later.
+``kafka.`` in front are understood (``option_names.py``).  An option that nobody declared is an
+error: one that is silently passed over is found out much later.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from waystation.client.bootstrap import parse_bootstrap
-from waystation.client.options import ConnectionOptions
-from waystation.client.settings import ConnectionSettings
-from waystation.model.errors import WaystationError
 from waystation.model.ids import TopicPartition
-from waystation.model.settings import Option, option, options_of
+from waystation.model.settings import option
 from waystation.spark.errors import BadOptionError
 from waystation.spark.offsets import parse_offsets, parse_partitions
+from waystation.spark.option_names import (
+    CONNECTION,
+    PATIENCE,
+    Vocabulary,
+    by_spelling,
+    checked_bootstrap,
+    connection_options,
+    milliseconds,
+    parsed,
+)
 from waystation.spark.planning import EARLIEST, LATEST, Limits, Position
 
-__all__ = [
-    "ReadOptions",
-    "SourceSettings",
-    "Topics",
-    "checked_bootstrap",
-    "connection_options",
-    "is_plain_security",
-    "milliseconds",
-    "parse_options",
-    "parsed",
-]
+__all__ = ["ReadOptions", "SourceSettings", "Topics", "parse_options"]
 
 READ_COMMITTED: Final = "read_committed"
 
@@ -195,7 +189,7 @@ def parse_options(texts: Mapping[str, str], *, stream: bool | None) -> ReadOptio
 
     While Spark has not said whether it reads a ``stream``, what suits either is right.
     """
-    said, client = _sorted_out(texts)
+    said, client = _NAMES.sorted_out(texts)
     settings = SourceSettings(**{known.field: parsed(known, said[known]) for known in said})
     connection_options(client)
     _refuse_limits_of_nothing(settings)
@@ -216,108 +210,35 @@ def parse_options(texts: Mapping[str, str], *, stream: bool | None) -> ReadOptio
         include_headers=settings.include_headers,
         isolation=settings.isolation_level,
         group_id=settings.group_id,
-        client={_PATIENCE: _PATIENCE_MS, **client},
+        client={**PATIENCE, **client},
     )
-
-
-def connection_options(client: Mapping[str, str]) -> ConnectionOptions:
-    """The client's options by their Kafka names, as the client takes them."""
-    understood: dict[str, Any] = {}
-    for name, text in client.items():
-        known = _CLIENT[name]
-        understood[known.field] = parsed(known, text, name)
-    found = ConnectionOptions()
-    found.update(understood)  # type: ignore[typeddict-item]  # the names are its own
-    return found
 
 
 # --- names --------------------------------------------------------------------------------------
 
-_KNOWN: Final = {one.name.lower(): one for one in options_of(SourceSettings)}
-_CLIENT: Final = {str(one.kafka): one for one in options_of(ConnectionSettings)}
-_PREFIX: Final = "kafka."
-# A broker that restarts should not end a job: wait longer than a client at a terminal would.
-_PATIENCE, _PATIENCE_MS = "max.block.ms", "30000"
-_KAFKA_NAMES: Final = {
-    "bootstrap.servers": "bootstrap.servers",
-    "group.id": "groupid",
-    "isolation.level": "isolationlevel",
-}
-_SECURITY: Final = ("security.", "ssl.", "sasl.")
-_INSTEAD: Final = {
-    "path": "a topic is no path: name it with subscribe",
-    "topic": "name topics to read with subscribe",
-    "topics": "name topics to read with subscribe",
-    "auto.offset.reset": "say where to begin with startingOffsets",
-    "enable.auto.commit": "set groupId to publish progress as a group's offsets",
-    "groupidprefix": "there is no group behind a read; groupId publishes its progress as one",
-    "fetchoffset.numretries": "say for how long to retry with kafka.max.block.ms",
-    "fetchoffset.retryintervalms": "say how often to retry with kafka.retry.backoff.ms",
-    "kafkaconsumer.polltimeoutms": "say how long a broker may take with kafka.request.timeout.ms",
-}
-
-
-def _sorted_out(texts: Mapping[str, str]) -> tuple[dict[Option, str], dict[str, str]]:
-    """The options of the source, and those of the client behind it."""
-    said: dict[Option, str] = {}
-    client: dict[str, str] = {}
-    for given, text in texts.items():
-        spelled = given.lower()
-        name = spelled.removeprefix(_PREFIX)
-        known = _KNOWN.get(_KAFKA_NAMES.get(name, spelled))
-        if known is not None:
-            if said.setdefault(known, text) != text:
-                raise BadOptionError(f"{known.name} is given twice, as {said[known]} and {text}")
-        elif name in _CLIENT:
-            client[name] = text
-        elif not is_plain_security(name, text):
-            raise BadOptionError(_unknown(spelled, name))
-    return said, client
-
-
-def is_plain_security(name: str, text: str) -> bool:
-    """Security that is none may be said; of the other kinds it would be wrong to read on."""
-    if not name.startswith(_SECURITY):
-        return False
-    if name == "security.protocol" and text.strip().upper() == "PLAINTEXT":
-        return True
-    raise BadOptionError(
-        f"{_PREFIX}{name}: this client speaks PLAINTEXT only as yet: give a listener of that kind "
-        "in bootstrap.servers, and leave the option away"
-    )
-
-
-def _unknown(spelled: str, name: str) -> str:
-    if name in _INSTEAD:
-        return f"unknown option {spelled}: {_INSTEAD[name]}"
-    near = get_close_matches(name, [*_KNOWN, *_CLIENT], n=2)
-    shown = [_KNOWN[one].name if one in _KNOWN else f"{_PREFIX}{one}" for one in near]
-    hint = f"; did you mean {' or '.join(shown)}?" if shown else ": the documentation lists them"
-    return f"unknown option {spelled}{hint}"
-
-
-def parsed(known: Option, text: str, name: str | None = None) -> Any:
-    """The value of one option; ``BadOptionError`` names it as documented, or by ``name``."""
-    try:
-        return known.parse(text)
-    except ValueError as problem:
-        raise BadOptionError(f"{name or known.name} {problem}") from None
+_NAMES: Final = Vocabulary(
+    known=by_spelling(SourceSettings),
+    client=CONNECTION,
+    kafka_names={
+        "bootstrap.servers": "bootstrap.servers",
+        "group.id": "groupid",
+        "isolation.level": "isolationlevel",
+    },
+    instead={
+        "path": "a topic is no path: name it with subscribe",
+        "topic": "name topics to read with subscribe",
+        "topics": "name topics to read with subscribe",
+        "auto.offset.reset": "say where to begin with startingOffsets",
+        "enable.auto.commit": "set groupId to publish progress as a group's offsets",
+        "groupidprefix": "there is no group behind a read; groupId publishes its progress as one",
+        "fetchoffset.numretries": "say for how long to retry with kafka.max.block.ms",
+        "fetchoffset.retryintervalms": "say how often to retry with kafka.retry.backoff.ms",
+        "kafkaconsumer.polltimeoutms": "say how long to wait with kafka.request.timeout.ms",
+    },
+)
 
 
 # --- meanings -----------------------------------------------------------------------------------
-
-
-def checked_bootstrap(text: str) -> str:
-    """``text`` itself, if it says where brokers are."""
-    if not text:
-        raise BadOptionError(
-            "bootstrap.servers is missing: say where brokers are, e.g. localhost:9092"
-        )
-    try:
-        parse_bootstrap(text)
-    except (WaystationError, ValueError) as problem:
-        raise BadOptionError(f"bootstrap.servers: {problem}") from None
-    return text
 
 
 def _topics(settings: SourceSettings) -> Topics:
@@ -427,24 +348,3 @@ def _moment(name: str, text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(int(moment.timestamp() * 1_000), 0)
-
-
-_UNITS_MS: Final = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-
-
-def milliseconds(name: str, text: str) -> int:
-    """A duration as people write it: ``90s``, ``15m``; a bare number counts milliseconds."""
-    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
-    if found is None or (found[2] or "ms") not in _UNITS_MS:
-        raise BadOptionError(f"{name} is {text!r}, no duration: try 90s, 15m or 1h")
-    return int(found[1]) * _UNITS_MS[found[2] or "ms"]
-
-
-assert len(_KNOWN) == len(fields(SourceSettings)), "options differ by more than capitals"

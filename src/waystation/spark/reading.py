@@ -35,7 +35,7 @@ from waystation.spark.ahead import Ahead
 from waystation.spark.decode import SpanDecoder
 from waystation.spark.errors import DataLossError
 from waystation.spark.memory import keep_freed_memory
-from waystation.spark.options import connection_options
+from waystation.spark.option_names import connection_options
 from waystation.spark.spans import Span
 from waystation.telemetry.logs import get_logger
 

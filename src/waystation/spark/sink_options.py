@@ -6,18 +6,20 @@ is an error.  So is what would weaken the promise that was asked for.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from waystation.client.options import ConnectionOptions, ProducerOptions
-from waystation.client.settings import ConnectionSettings, ProducerSettings
-from waystation.model.settings import Option, option, options_of
+from waystation.client.settings import ProducerSettings
+from waystation.model.settings import option, options_of
 from waystation.spark.errors import BadOptionError
-from waystation.spark.options import (
+from waystation.spark.option_names import (
+    CONNECTION,
+    PATIENCE,
+    Vocabulary,
+    by_spelling,
     checked_bootstrap,
     connection_options,
-    is_plain_security,
     milliseconds,
     parsed,
 )
@@ -115,7 +117,7 @@ class WriteOptions:
     @property
     def connection(self) -> ConnectionOptions:
         """For whoever only asks."""
-        return connection_options({k: v for k, v in self.client.items() if k in _CONNECTION})
+        return connection_options({k: v for k, v in self.client.items() if k in CONNECTION})
 
     @property
     def patience_ms(self) -> int:
@@ -126,16 +128,16 @@ class WriteOptions:
     def producer(self) -> ProducerOptions:
         """For whoever writes."""
         found = ProducerOptions(transaction_timeout_ms=self.transaction_timeout_ms)
-        found.update(_understood(self.client))  # type: ignore[typeddict-item]  # its own names
+        found.update(_NAMES.understood(self.client))  # type: ignore[typeddict-item]  # its own names
         return found
 
 
 def parse_write_options(texts: Mapping[str, str], *, stream: bool) -> WriteOptions:
     """Understand options as Spark hands them over; ``BadOptionError`` names the first problem."""
-    said, client = _sorted_out(texts)
+    said, client = _NAMES.sorted_out(texts)
     settings = SinkSettings(**{known.field: parsed(known, said[known]) for known in said})
-    client = {"compression.type": settings.compression, **_PATIENCE, **client}
-    _understood(client)
+    client = {"compression.type": settings.compression, **PATIENCE, **client}
+    _NAMES.understood(client)
     exactly_once = _is_exact(settings, stream)
     return WriteOptions(
         bootstrap=checked_bootstrap(settings.bootstrap_servers),
@@ -150,79 +152,29 @@ def parse_write_options(texts: Mapping[str, str], *, stream: bool) -> WriteOptio
 
 # --- names --------------------------------------------------------------------------------------
 
-_KNOWN: Final = {one.name.lower(): one for one in options_of(SinkSettings)}
-_CONNECTION: Final = {str(one.kafka): one for one in options_of(ConnectionSettings)}
 _PRODUCER: Final = {
     name: one for one in options_of(ProducerSettings) for name in str(one.kafka).split(", ")
 }
-_CLIENT: Final = {**_CONNECTION, **_PRODUCER}
-_PREFIX: Final = "kafka."
-# A broker that restarts should not end a job: wait longer than a client at a terminal would.
-_PATIENCE: Final = {"max.block.ms": "30000"}
-_KAFKA_NAMES: Final = {
-    "bootstrap.servers": "bootstrap.servers",
-    "compression.type": "compression",
-    "transaction.timeout.ms": "transactiontimeout",
-}
-# What Spark hands on to every sink.
-_OF_SPARK: Final = ("checkpointlocation", "queryname")
-_DECIDED: Final = {
-    "acks": ("all", "-1"),
-    "enable.idempotence": ("true",),
-}
-_INSTEAD: Final = {
-    "path": "a topic is no path: name it with topic",
-    "topics": "rows go to one topic, or to the one in their column topic",
-    "subscribe": "name the topic to write to with topic",
-    "includeheaders": "headers are written if there is a column headers",
-    "transactional.id": "the sink names its transactions itself, after sinkId",
-    "key.serializer": "keys are written as they are: cast them to binary or string",
-    "value.serializer": "values are written as they are: cast them to binary or string",
-}
-
-
-def _sorted_out(texts: Mapping[str, str]) -> tuple[dict[Option, str], dict[str, str]]:
-    """The options of the sink, and those of the producer behind it."""
-    said: dict[Option, str] = {}
-    client: dict[str, str] = {}
-    for given, text in texts.items():
-        spelled = given.lower()
-        name = spelled.removeprefix(_PREFIX)
-        known = _KNOWN.get(_KAFKA_NAMES.get(name, spelled))
-        if spelled in _OF_SPARK:
-            continue
-        if known is not None:
-            if said.setdefault(known, text) != text:
-                raise BadOptionError(f"{known.name} is given twice, as {said[known]} and {text}")
-        elif name in _DECIDED:
-            _refuse_weaker(name, text)
-        elif name in _CLIENT and name not in _INSTEAD:
-            client[name] = text
-        elif not is_plain_security(name, text):
-            raise BadOptionError(_unknown(spelled, name))
-    return said, client
-
-
-def _refuse_weaker(name: str, text: str) -> None:
-    allowed = _DECIDED[name]
-    if text.strip().lower() not in allowed:
-        raise BadOptionError(
-            f"{_PREFIX}{name} is {text!r}, must be {allowed[0]}: rows could be lost or doubled "
-            "otherwise; leave it away"
-        )
-
-
-def _unknown(spelled: str, name: str) -> str:
-    if name in _INSTEAD:
-        return f"unknown option {spelled}: {_INSTEAD[name]}"
-    near = get_close_matches(name, [*_KNOWN, *_CLIENT], n=2)
-    shown = [_KNOWN[one].name if one in _KNOWN else f"{_PREFIX}{one}" for one in near]
-    hint = f"; did you mean {' or '.join(shown)}?" if shown else ": the documentation lists them"
-    return f"unknown option {spelled}{hint}"
-
-
-def _understood(client: Mapping[str, str]) -> dict[str, Any]:
-    return {_CLIENT[name].field: parsed(_CLIENT[name], text, name) for name, text in client.items()}
+_NAMES: Final = Vocabulary(
+    known=by_spelling(SinkSettings),
+    client={**CONNECTION, **_PRODUCER},
+    kafka_names={
+        "bootstrap.servers": "bootstrap.servers",
+        "compression.type": "compression",
+        "transaction.timeout.ms": "transactiontimeout",
+    },
+    instead={
+        "path": "a topic is no path: name it with topic",
+        "topics": "rows go to one topic, or to the one in their column topic",
+        "subscribe": "name the topic to write to with topic",
+        "includeheaders": "headers are written if there is a column headers",
+        "transactional.id": "the sink names its transactions itself, after sinkId",
+        "key.serializer": "keys are written as they are: cast them to binary or string",
+        "value.serializer": "values are written as they are: cast them to binary or string",
+    },
+    ignored=("checkpointlocation", "queryname"),
+    decided={"acks": ("all", "-1"), "enable.idempotence": ("true",)},
+)
 
 
 # --- meanings -----------------------------------------------------------------------------------
@@ -257,6 +209,3 @@ def _timeout_ms(settings: SinkSettings) -> int:
     if not timeout_ms:
         raise BadOptionError("transactionTimeout is 0: no task could write anything; try 15m")
     return timeout_ms
-
-
-assert len(_KNOWN) == len(fields(SinkSettings)), "options differ by more than capitals"
