@@ -21,12 +21,14 @@ from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.long_polls import LongPolls
 from waystation.broker.markers import Markers
 from waystation.broker.membership import Membership
+from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
 from waystation.broker.replicas import Replicas
 from waystation.broker.settings import BrokerSettings
 from waystation.broker.topics import Topics
 from waystation.broker.transactions import TransactionCoordinators
 from waystation.broker.view import ClusterView
+from waystation.client.transport import Connect
 from waystation.cluster.duties import duties
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import INTERNAL_TOPICS
@@ -70,8 +72,12 @@ class Broker:
         chance: Chance,
         registry: Registry,
         reconfigured: Callable[[ClusterImage], None],
+        connect: Connect,
     ) -> None:
-        """``reconfigured`` hears of every image, for settings that are not the broker's own."""
+        """``reconfigured`` hears of every image, for settings that are not the broker's own.
+
+        ``connect`` is how other brokers are reached.
+        """
         loop = asyncio.get_running_loop()
         self.node = NodeId(settings.node_id)
         self.settings = settings
@@ -92,6 +98,7 @@ class Broker:
             self.node, lambda: self.image, settings, topic_defaults, static, options
         )
         self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(chance.new_id()))
+        self.peers = Peers(self.node, lambda: self._acting_on, connect, chance)
         self.producer_ids = ProducerIds(self._view)
         self._group_settings = self._groups_started_with = group_settings
         self.groups = GroupCoordinators(
@@ -191,6 +198,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
+        self.peers.close()
         await self._tasks.aclose()
         await self._cleaning.close()
         await self.transactions.aclose()
@@ -225,6 +233,7 @@ class Broker:
         self._group_settings = self.configs.in_force(after, self._groups_started_with)
         self._transaction_settings = self.configs.in_force(after, self._transactions_started_with)
         self._reconfigured(after)
+        self.peers.follow(after)
         await self._holdings.carry_out(duties(before, after, self.node))
         self.groups.follow(after, self.configs.archive_groups(after))
         self.transactions.follow(after)

@@ -55,6 +55,7 @@ __all__ = [
     "OffsetMetadataTooLargeError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
+    "PeerUnreachableError",
     "PolicyViolationError",
     "ProducerFencedError",
     "RebalanceInProgressError",
@@ -528,6 +529,19 @@ class OffsetMetadataTooLargeError(WaystationError):
     """The note to an offset is longer than the broker allows."""
 
     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+# --- other brokers ----------------------------------------------------------------------------
+
+
+class PeerUnreachableError(WaystationError):
+    """Another broker cannot be reached, or what it answers is no answer."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+    def __init__(self, node: NodeId, reason: str) -> None:
+        self.node, self.reason = node, reason
+        super().__init__(f"node {node} cannot be asked: {reason}")
 
 
 # --- the coordination store -----------------------------------------------------------------

@@ -104,6 +104,7 @@ class Node:
             chance=self._chance,
             registry=self.registry,
             reconfigured=self._reconfigured,
+            connect=self.connect,
         )
         dispatcher = Dispatcher(broker, self._tasks, self.registry)
         self._inside = InProcess(dispatcher.handle, settings.server.socket_request_max_bytes)
