@@ -162,6 +162,20 @@ class Node:
         for directory in self._directories:
             directory.unlock()
 
+    def abandon(self) -> None:
+        """Fall silent at once, as a process that was killed: answer, sync and give up nothing.
+
+        For tests that kill a node inside a living process; ending its tasks is up to them.
+        """
+        self.ready = False
+        if self._listener is not None:
+            self._listener.abort()
+        if self._inside is not None:
+            self._inside.close()
+        if self._broker is not None:
+            self._broker.peers.close()
+            self._broker.timers.close()
+
     async def _open_store(self) -> CoordinationStore:
         address = parse_store(self.settings.addresses.store)
         store = store_at(address, self._directories[0].path / _STORE_FILE, self._clock)

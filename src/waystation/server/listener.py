@@ -95,6 +95,17 @@ class Listener:
             _events.warning("connection.cut", peer=connection.peer, pending=connection.pending)
             connection.close("the node shuts down")
 
+    def abort(self) -> None:
+        """End everything at once, answering nobody: what is left of a process that was killed."""
+        for server in self._servers:
+            server.close()
+        for sock in self._sockets:
+            sock.close()
+        if self._next_sweep is not None:
+            self._next_sweep.cancel()
+        for connection in self.connections:
+            connection.close("the node is gone")
+
     def sweep(self) -> None:
         """Close idle connections and give unused memory back; runs every second by itself."""
         self._sweep.run()
