@@ -7,8 +7,11 @@ of asyncio run on them unchanged.
 1. One event at a time, in the order of their times, and of their making where times are equal:
    the same program gives the same run on every machine.
 2. Nothing waits: when nothing is ready, the next event's time has come.
-3. Work given to a thread is done at once, in the caller's turn.
+3. Work given to a thread is done at once, in the caller's turn; or, where ``thread_delay_s`` says
+   how long, in a turn of its own some time later.
 4. An event that raises ends the run: ``Schedule.step`` raises it.
+5. A loop that is paused does nothing; what was to happen meanwhile happens when it goes on, in its
+   order.
 """
 
 import asyncio
@@ -79,25 +82,47 @@ class Schedule:
                 when_s, _, handle = heappop(self._later)
                 if not handle.cancelled():
                     self.now_s = max(self.now_s, when_s)
-            if not handle.cancelled() and not handle._loop.dead:  # type: ignore[attr-defined]
-                return handle
+            loop: VirtualLoop = handle._loop  # type: ignore[attr-defined]
+            if handle.cancelled() or loop.dead:
+                continue
+            if loop.paused:
+                loop.held.append(handle)
+                continue
+            return handle
         return None
 
 
 class VirtualClock:
-    """The schedule's time; ``skew_ms`` is how far a node's wall clock is off."""
+    """The schedule's time; ``skew_ms`` is how far a node's wall clock is off.
 
-    def __init__(self, schedule: Schedule, skew_ms: int = 0) -> None:
+    ``rate`` is how fast both of its clocks run: 1.01 gains a second in a hundred.
+    """
+
+    def __init__(self, schedule: Schedule, skew_ms: int = 0, rate: float = 1.0) -> None:
         self._schedule = schedule
         self.skew_ms = skew_ms
+        self.rate = rate
 
     def now(self) -> Millis:
         """Milliseconds since the epoch, as this clock was set."""
-        return Millis(_SOME_DAY_MS + self.skew_ms + int(self._schedule.now_s * 1_000))
+        return Millis(_SOME_DAY_MS + self.skew_ms + int(self.monotonic() * 1_000))
 
     def monotonic(self) -> float:
-        """Seconds since the world began."""
-        return self._schedule.now_s
+        """Seconds since the world began, as this clock counts them."""
+        return self._schedule.now_s * self.rate
+
+
+class _Task(asyncio.Task[T]):
+    """A task with a hash of its own, so that a set of tasks has the same order in every run."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._number = next(_Task._numbers)
+        super().__init__(*args, **options)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -107,15 +132,27 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ``finally`` runs, nobody is cancelled.
     """
 
-    def __init__(self, schedule: Schedule | None = None) -> None:
+    def __init__(self, schedule: Schedule | None = None, rate: float = 1.0) -> None:
         self.schedule = schedule or Schedule()
-        self.dead = False
+        self.dead = self.paused = False
+        self.held: list[asyncio.Handle] = []
+        """What was to happen while it was paused."""
+        self.rate = rate
+        """How fast its time runs."""
+        self.thread_delay_s: Callable[[], float] | None = None
         # A pending task that is collected would run its clean-up.
         self._tasks: list[asyncio.Task[Any]] = []
 
     def time(self) -> float:
-        """Seconds since the world began."""
-        return self.schedule.now_s
+        """Seconds since the world began, as this loop counts them."""
+        return self.schedule.now_s * self.rate
+
+    def go_on(self) -> None:
+        """Be paused no more; what was held up happens now."""
+        self.paused = False
+        held, self.held = self.held, []
+        for handle in held:
+            self.schedule.add(handle)
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -156,7 +193,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if not self.dead:
-            self.schedule.add_at(max(when, self.time()) + _LATE_S, handle)
+            self.schedule.add_at(max(when / self.rate, self.schedule.now_s) + _LATE_S, handle)
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -171,7 +208,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.Task[T]:
         """A task of this loop."""
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        task = _Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
         if len(self._tasks) % 256 == 0:
             self._tasks = [one for one in self._tasks if not one.done()]
@@ -180,12 +217,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Do it now; the future has the outcome."""
-        done = self.create_future()
-        try:
-            done.set_result(func(*args))
-        except Exception as error:
-            done.set_exception(error)
+        """Do it now, or soon; the future has the outcome."""
+        done: asyncio.Future[T] = self.create_future()
+        if self.thread_delay_s is None:
+            _do(done, func, *args)
+        else:
+            self.call_later(self.thread_delay_s(), _do, done, func, *args)
         return done
 
     def run_until_complete(self, future: Any) -> Any:
@@ -217,6 +254,18 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Cancelled ones are passed over when their time comes."""
 
 
-def virtual_loop(schedule: Schedule | None = None) -> VirtualLoop:
+def virtual_loop(schedule: Schedule | None = None, rate: float = 1.0) -> VirtualLoop:
     """A new loop; what it has no use for, such as sockets, raises ``NotImplementedError``."""
-    return VirtualLoop(schedule)  # type: ignore[abstract]  # on purpose
+    return VirtualLoop(schedule, rate)  # type: ignore[abstract]  # on purpose
+
+
+def _do(done: asyncio.Future[T], func: Callable[[*Ts], T], *args: *Ts) -> None:
+    """The work of a thread, whose owner may have stopped waiting for it."""
+    try:
+        outcome = func(*args)
+    except Exception as error:
+        if not done.done():
+            done.set_exception(error)
+    else:
+        if not done.done():
+            done.set_result(outcome)

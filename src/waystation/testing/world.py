@@ -45,8 +45,8 @@ class Node:
         self.name = name
         self.world = world
         self.life = 0
-        self.loop = virtual_loop(world.schedule)
         self.clock = VirtualClock(world.schedule)
+        self.loop = virtual_loop(world.schedule)
         self.disk = SimulatedDisk(world.chance.randrange(1 << 32))
         self.when_crashed: list[Callable[[], None]] = []
 
@@ -54,6 +54,23 @@ class Node:
     def alive(self) -> bool:
         """Whether it has power."""
         return not self.loop.dead
+
+    def drift(self, skew_ms: int, rate: float) -> None:
+        """Let its clocks be off by so much, and run so fast."""
+        self.clock.skew_ms, self.clock.rate = skew_ms, rate
+        self.loop.rate = rate
+
+    def pause(self) -> None:
+        """Stand still, and notice nothing of it."""
+        if self.alive and not self.loop.paused:
+            self.world.note(f"{self.name} is paused")
+            self.loop.paused = True
+
+    def go_on(self) -> None:
+        """Do what was to be done while it stood still."""
+        if self.alive and self.loop.paused:
+            self.world.note(f"{self.name} goes on")
+            self.loop.go_on()
 
     def spawn(self, coro: Coroutine[Any, Any, Any], name: str = "") -> None:
         """Run ``coro`` for as long as the node lives; what it raises ends the world's run."""
@@ -75,7 +92,7 @@ class Node:
         assert not self.alive, f"{self.name} was never off"
         self.world.note(f"{self.name} restarts")
         self.life += 1
-        self.loop = virtual_loop(self.world.schedule)
+        self.loop = virtual_loop(self.world.schedule, self.clock.rate)
 
     def _ended(self, task: Any) -> None:
         if not task.cancelled() and task.exception() is not None:
