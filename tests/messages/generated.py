@@ -25,7 +25,13 @@ NAMES = st.text(max_size=12) | st.sampled_from(["orders", "é", "x" * 126, "x" *
 
 
 # Our own APIs, and a version that Kafka 4 has left behind: test_without_twin.py has their bytes.
-WITHOUT_TWIN = [(ApiKey.WRITE_TXN_MARKERS, 0), (ApiKey.PREPARE_TXN, 0), (ApiKey.TXN_OUTCOME, 0)]
+WITHOUT_TWIN = [
+    (ApiKey.WRITE_TXN_MARKERS, 0),
+    (ApiKey.PREPARE_TXN, 0),
+    (ApiKey.TXN_OUTCOME, 0),
+    (ApiKey.CLUSTER_STATUS, 0),
+    (ApiKey.DRAIN_BROKER, 0),
+]
 
 
 def messages_and_versions() -> Iterator[tuple[type[Message], int]]:

@@ -1,9 +1,9 @@
-"""The admin: topics, their options, their oldest records, and what brokers say of themselves.
+"""The admin: topics, their options, their oldest records.
 
 A method does one thing to one topic, and raises if the broker refuses it.  What changes the
 cluster is asked of its controller and asked again only if that was the wrong one; what only
-asks is repeated while it fails retriably.  Groups are in ``admin_groups.py``, transactions and
-producers in ``admin_transactions.py``.
+asks is repeated while it fails retriably.  Brokers and replicas are in ``admin_cluster.py``,
+groups in ``admin_groups.py``, transactions and producers in ``admin_transactions.py``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,20 +11,19 @@ from random import Random
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
+from waystation.client.admin_cluster import ClusterAdministration
 from waystation.client.admin_groups import GroupAdministration
 from waystation.client.admin_transactions import TransactionAdministration
-from waystation.client.bootstrap import DEFAULT_BOOTSTRAP, Address
+from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
 from waystation.client.descriptions import (
-    ClusterDescription,
     ConfigEntry,
     ConfigSource,
     CreatedTopic,
-    LogDir,
     TopicDescription,
 )
-from waystation.client.errors import code_of, error_of
+from waystation.client.errors import error_of
 from waystation.client.fetch import ISOLATION
-from waystation.client.metadata import BrokerView, ClusterView
+from waystation.client.metadata import ClusterView
 from waystation.client.offsets import EARLIEST, LATEST, OffsetAndTime, list_offsets
 from waystation.client.options import ConnectionOptions, connection_settings
 from waystation.client.router import Router
@@ -53,13 +52,11 @@ from waystation.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from waystation.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from waystation.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from waystation.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from waystation.messages.incremental_alter_configs import (
     DELETE,
     SET,
@@ -82,7 +79,7 @@ _TOPIC, _BROKER = 2, 4
 _NOT_SAID = -1
 
 
-class Admin(GroupAdministration, TransactionAdministration):
+class Admin(ClusterAdministration, GroupAdministration, TransactionAdministration):
     """Manages a cluster; use it as ``async with Admin(...) as admin``."""
 
     def __init__(
@@ -255,39 +252,6 @@ class Admin(GroupAdministration, TransactionAdministration):
         response = await self._ask_about(broker, request, IncrementalAlterConfigsResponse)
         told = response.responses[0]
         _raise_if(told.error_code, _named(topic, broker), told.error_message)
-
-    # --- brokers ----------------------------------------------------------------------------
-
-    async def describe_cluster(self) -> ClusterDescription:
-        """Who belongs to the cluster."""
-        told = await self._ask_any(DescribeClusterRequest(), DescribeClusterResponse)
-        _raise_if(told.error_code, "the cluster", told.error_message)
-        brokers = tuple(
-            BrokerView(NodeId(one.broker_id), Address(one.host, one.port), one.rack)
-            for one in told.brokers
-        )
-        return ClusterDescription(told.cluster_id, NodeId(told.controller_id), brokers)
-
-    async def describe_log_dirs(self, broker: int | None = None) -> list[LogDir]:
-        """The data directories of one broker, or of all."""
-        nodes = [NodeId(broker)] if broker is not None else sorted(self._router.view.brokers)
-        found: list[LogDir] = []
-        for node in nodes:
-            told = await self._router.ask(
-                self._router.to_node(node), DescribeLogDirsRequest(), DescribeLogDirsResponse
-            )
-            _raise_if(told.error_code, f"node {node}")
-            for one in told.results:
-                sizes = {
-                    TopicPartition(topic.name, partition.partition_index): partition.partition_size
-                    for topic in one.topics
-                    for partition in topic.partitions
-                }
-                error = code_of(one.error_code)
-                found.append(
-                    LogDir(node, one.log_dir, error, one.total_bytes, one.usable_bytes, sizes)
-                )
-        return found
 
     # --- behind the scenes ------------------------------------------------------------------
 

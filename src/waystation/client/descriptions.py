@@ -1,5 +1,6 @@
 """What an admin is told about topics, options, brokers and their disks."""
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -80,6 +81,8 @@ class LogDir(NamedTuple):
     usable_bytes: int
     partitions: dict[TopicPartition, int]
     """The bytes that each partition takes here."""
+    future: Mapping[TopicPartition, int] = {}
+    """The bytes of partitions that are being moved here from another directory."""
 
 
 class ProducerDescription(NamedTuple):

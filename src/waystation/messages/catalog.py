@@ -6,7 +6,16 @@ from waystation.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from waystation.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from waystation.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from waystation.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+)
 from waystation.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from waystation.messages.cluster_status import ClusterStatusRequest, ClusterStatusResponse
 from waystation.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -36,6 +45,8 @@ from waystation.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from waystation.messages.drain_broker import DrainBrokerRequest, DrainBrokerResponse
+from waystation.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from waystation.messages.end_txn import EndTxnRequest, EndTxnResponse
 from waystation.messages.fetch import FetchRequest, FetchResponse
 from waystation.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -49,6 +60,10 @@ from waystation.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from waystation.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from waystation.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from waystation.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from waystation.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from waystation.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from waystation.messages.metadata import MetadataRequest, MetadataResponse
 from waystation.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -96,12 +111,22 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.TXN_OFFSET_COMMIT: (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
     ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, DescribeConfigsResponse),
     ApiKey.ALTER_CONFIGS: (AlterConfigsRequest, AlterConfigsResponse),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
     ApiKey.DESCRIBE_LOG_DIRS: (DescribeLogDirsRequest, DescribeLogDirsResponse),
     ApiKey.CREATE_PARTITIONS: (CreatePartitionsRequest, CreatePartitionsResponse),
     ApiKey.DELETE_GROUPS: (DeleteGroupsRequest, DeleteGroupsResponse),
+    ApiKey.ELECT_LEADERS: (ElectLeadersRequest, ElectLeadersResponse),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (
         IncrementalAlterConfigsRequest,
         IncrementalAlterConfigsResponse,
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
     ),
     ApiKey.OFFSET_DELETE: (OffsetDeleteRequest, OffsetDeleteResponse),
     ApiKey.DESCRIBE_CLUSTER: (DescribeClusterRequest, DescribeClusterResponse),
@@ -119,6 +144,8 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ),
     ApiKey.PREPARE_TXN: (PrepareTxnRequest, PrepareTxnResponse),
     ApiKey.TXN_OUTCOME: (TxnOutcomeRequest, TxnOutcomeResponse),
+    ApiKey.CLUSTER_STATUS: (ClusterStatusRequest, ClusterStatusResponse),
+    ApiKey.DRAIN_BROKER: (DrainBrokerRequest, DrainBrokerResponse),
 }
 
 

@@ -83,6 +83,8 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
     PREPARE_TXN = 10_000
     TXN_OUTCOME = 10_001
+    CLUSTER_STATUS = 10_002
+    DRAIN_BROKER = 10_003
 
 
 class Versions(NamedTuple):
@@ -142,10 +144,14 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.TXN_OFFSET_COMMIT: _spoken("0-5", "3+"),
     ApiKey.DESCRIBE_CONFIGS: _spoken("1-4", "4+"),
     ApiKey.ALTER_CONFIGS: _spoken("0-2", "2+"),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _spoken("1-2", "2+"),
     ApiKey.DESCRIBE_LOG_DIRS: _spoken("1-4", "2+"),
     ApiKey.CREATE_PARTITIONS: _spoken("0-3", "2+"),
     ApiKey.DELETE_GROUPS: _spoken("0-2", "2+"),
+    ApiKey.ELECT_LEADERS: _spoken("0-2", "2+"),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _spoken("0-1", "1+"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _spoken("0-1", "0+"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _spoken("0", "0+"),
     ApiKey.OFFSET_DELETE: _spoken("0", "1+"),
     ApiKey.DESCRIBE_CLUSTER: _spoken("0-2", "0+"),
     ApiKey.DESCRIBE_PRODUCERS: _spoken("0", "0+"),
@@ -156,4 +162,6 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _spoken("0", "0+"),
     ApiKey.PREPARE_TXN: _spoken("0", "0+"),
     ApiKey.TXN_OUTCOME: _spoken("0", "0+"),
+    ApiKey.CLUSTER_STATUS: _spoken("0", "0+"),
+    ApiKey.DRAIN_BROKER: _spoken("0", "0+"),
 }
