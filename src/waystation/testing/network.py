@@ -59,6 +59,11 @@ class End:
         self._broken = False
         self._busy_until_s = 0.0
 
+    @property
+    def broken(self) -> bool:
+        """Whether nothing gets through any more, told or not."""
+        return self._broken
+
     def send(self, message: Any) -> None:
         """Let the other end have ``message``, unless the connection breaks before it arrives."""
         if not self.open or self._broken or self._peer is None:

@@ -266,7 +266,7 @@ class SimulatedStore:
             def look() -> None:
                 answer(_outcome(lambda: server.changes(revision)))
 
-            if revision < server.revision or _outcome(lambda: server.changes(revision)):
+            if _outcome(lambda: server.changes(revision)) is not None:
                 look()
                 return
             forget = server.wait(look)
@@ -286,7 +286,8 @@ class SimulatedStore:
         def at_server(answer: Answer) -> None:
             answer(_outcome(work))
 
-        return await self._asking(at_server, self._timeout_s)
+        answer: T = await self._asking(at_server, self._timeout_s)
+        return answer
 
     async def _asking(self, work: Work, timeout_s: float) -> Any:
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -327,7 +328,11 @@ class SimulatedLease:
 def carry_at_once(work: Work, receive: Answer) -> None:
     """Let nothing be lost, and no time pass but a turn of the loop."""
     loop = asyncio.get_running_loop()
-    loop.call_soon(work, lambda answer: loop.call_soon(receive, answer))
+
+    def answer(outcome: object) -> None:
+        loop.call_soon(receive, outcome)
+
+    loop.call_soon(work, answer)
 
 
 def carry_over(network: Network, asker: str, server: str) -> Carry:

@@ -208,7 +208,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.Task[T]:
         """A task of this loop."""
-        task = _Task(coro, loop=self, name=name, context=context)
+        task: asyncio.Task[T] = _Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
         if len(self._tasks) % 256 == 0:
             self._tasks = [one for one in self._tasks if not one.done()]
