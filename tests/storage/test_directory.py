@@ -28,7 +28,7 @@ from tests.storage.building import (
     values_of,
 )
 from waystation.model.errors import StorageError
-from waystation.model.ids import NodeId, TopicId, TopicPartition
+from waystation.model.ids import NO_BROKER_EPOCH, BrokerEpoch, NodeId, TopicId, TopicPartition
 from waystation.model.offsets import Offset
 from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import DiskFile, RealDisk
@@ -198,6 +198,43 @@ def test_the_clean_marker_is_gone_while_the_directory_is_open(disk: SimulatedDis
     disk.crash()
 
     assert ".kafka_cleanshutdown" not in names_in(disk, ROOT)
+
+
+def test_a_clean_stop_counts_for_the_registration_it_was_made_under(disk: SimulatedDisk) -> None:
+    directory, _ = new_log(disk)
+    assert directory.stopped_life is None
+    directory.close({}, BrokerEpoch(7))
+    directory.unlock()
+
+    assert open_directory(disk).stopped_life == 7
+
+
+def test_who_never_registered_passes_on_how_the_last_life_ended(disk: SimulatedDisk) -> None:
+    directory, _ = new_log(disk)
+    for life, told in ((BrokerEpoch(7), 7), (None, 7)):
+        directory.close({}, life)
+        directory.unlock()
+        directory = open_directory(disk)
+        assert directory.stopped_life == told
+
+    disk.crash()
+    directory = open_directory(disk)
+    assert directory.stopped_life is None
+    directory.close({})
+    directory.unlock()
+    assert open_directory(disk).stopped_life == NO_BROKER_EPOCH
+
+
+def test_a_directory_remembers_its_cluster_and_its_last_life(disk: SimulatedDisk) -> None:
+    directory = open_directory(disk)
+    identity = directory.id
+    assert (directory.cluster_id, directory.last_life) == (None, NO_BROKER_EPOCH)
+    directory.joined("the-cluster", BrokerEpoch(4))
+    directory.unlock()
+
+    directory = open_directory(disk)
+    assert (directory.cluster_id, directory.last_life) == ("the-cluster", 4)
+    assert directory.id == identity
 
 
 def test_high_watermarks_are_written_for_the_logs_held_here(disk: SimulatedDisk) -> None:

@@ -16,6 +16,7 @@ ProducerEpoch = NewType("ProducerEpoch", int)
 TopicId = NewType("TopicId", UUID)
 
 NO_NODE = NodeId(-1)
+NO_BROKER_EPOCH = BrokerEpoch(-1)
 NO_LEADER_EPOCH = LeaderEpoch(-1)
 NO_PRODUCER = ProducerId(-1)
 NO_PRODUCER_EPOCH = ProducerEpoch(-1)

@@ -14,9 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import Lock
+from uuid import UUID
+
+import msgspec
 
 from waystation.model.errors import StorageError
-from waystation.model.ids import NodeId, TopicId, TopicPartition
+from waystation.model.ids import NO_BROKER_EPOCH, BrokerEpoch, NodeId, TopicId, TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.runtime.chance import Chance, SystemChance
@@ -31,9 +34,11 @@ from waystation.storage.checkpoints import (
 )
 from waystation.storage.disk import Disk, DiskFile, Entry
 from waystation.storage.identity import (
+    META_PROPERTIES,
     claim,
     decode_partition_metadata,
     encode_partition_metadata,
+    write,
 )
 from waystation.storage.journal import FOLDER, Journal
 from waystation.storage.log import Log
@@ -95,18 +100,48 @@ class DataDirectory:
         except OSError as error:
             raise StorageError(_not_usable(path, error)) from error
         try:
-            self.id = claim(disk, path, node, self._chance.new_id)
-            self._clean = self._take_clean_marker()
+            self._identity = claim(disk, path, node, self._chance.new_id)
+            self.stopped_life = self._take_clean_marker()
+            """The registration under which a clean stop was made; ``None`` after any other."""
+            self._clean = self.stopped_life is not None
             self.reserve.find()
         except (OSError, StorageError) as error:
             self._lock.release()
             if isinstance(error, StorageError):
                 raise
             raise StorageError(_not_usable(path, error)) from error
+        self._node = node
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {
             file: read_offsets(disk, path / file)
             for file in (RECOVERY_POINTS, LOG_STARTS, CLEAN_ENDS)
         }
+
+    # --- whose it is ----------------------------------------------------------------------
+
+    @property
+    def id(self) -> UUID:
+        """The directory's own, for life."""
+        return self._identity.id
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that these logs belong to; none before the node first joined one."""
+        return self._identity.cluster_id
+
+    @property
+    def last_life(self) -> BrokerEpoch:
+        """The newest registration that this directory was part of."""
+        return self._identity.broker_epoch
+
+    def joined(self, cluster_id: str, life: BrokerEpoch) -> None:
+        """Remember the cluster, and the life that begins; work for a thread."""
+        identity = self._identity._replace(cluster_id=cluster_id, broker_epoch=life)
+        try:
+            write(self.disk, self.path, self._node, identity)
+        except OSError as error:
+            self.fail(f"cannot write {self.path / META_PROPERTIES}: {error}")
+            return
+        self._identity = identity
 
     # --- opening ------------------------------------------------------------------------
 
@@ -451,8 +486,14 @@ class DataDirectory:
 
     # --- ending -------------------------------------------------------------------------
 
-    def close(self, marks: Mapping[TopicPartition, Offset]) -> None:
-        """Sync everything, so that the next start scans nothing."""
+    def close(
+        self, marks: Mapping[TopicPartition, Offset], life: BrokerEpoch | None = None
+    ) -> None:
+        """Sync everything, so that the next start scans nothing.
+
+        ``life`` is this process's registration.  One that never had any passes on what it found:
+        that a crash before it lost something is still to be told.
+        """
         self._writeback.close()
         if self.offline is not None:
             return
@@ -465,14 +506,16 @@ class DataDirectory:
         unsafe = [log for log in logs if log.needs_checkpoint]
         written = self._written[RECOVERY_POINTS] == self._recovery_points()
         if self.offline is None and not unsafe and written:
-            self._leave_clean()
+            self._leave_clean(life if life is not None else self.stopped_life)
 
-    def _leave_clean(self) -> None:
+    def _leave_clean(self, life: BrokerEpoch | None) -> None:
         """Everything is in the logs and synced: say so, and leave the journal empty."""
         try:
             if any(entry.name == FOLDER for entry in self.disk.entries(self.path)):
                 journal_replay.empty(self.disk, self.path / FOLDER)
-            self.disk.replace(self.path / _CLEAN, b'{"version":0,"brokerEpoch":-1}')
+            epoch = NO_BROKER_EPOCH if life is None else life
+            marker = msgspec.json.encode({"version": 0, "brokerEpoch": epoch})
+            self.disk.replace(self.path / _CLEAN, marker)
         except OSError as error:
             _events.warning("directory.not.clean", path=str(self.path), reason=str(error))
 
@@ -480,15 +523,18 @@ class DataDirectory:
         """Let another process have the directory."""
         self._lock.release()
 
-    def _take_clean_marker(self) -> bool:
+    def _take_clean_marker(self) -> BrokerEpoch | None:
         marker = self.path / _CLEAN
         try:
-            self.disk.read(marker)
+            text = self.disk.read(marker)
         except FileNotFoundError:
-            return False
+            return None
         self.disk.unlink(marker)
         self.disk.sync_directory(self.path)
-        return True
+        try:
+            return BrokerEpoch(msgspec.json.decode(text, type=dict[str, int])["brokerEpoch"])
+        except (msgspec.DecodeError, KeyError):
+            return NO_BROKER_EPOCH
 
 
 def _is_half_made(entry: Entry) -> bool:

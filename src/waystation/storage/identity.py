@@ -2,25 +2,36 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from waystation.model.errors import StorageError
-from waystation.model.ids import NodeId, TopicId, uuid_of, uuid_text
+from waystation.model.ids import NO_BROKER_EPOCH, BrokerEpoch, NodeId, TopicId, uuid_of, uuid_text
 from waystation.storage.disk import Disk
 
 META_PROPERTIES = "meta.properties"
 
+_CLUSTER = "cluster.id"
+_LIFE = "broker.epoch"
 
-def claim(disk: Disk, directory: Path, node: NodeId, new_id: Callable[[], UUID]) -> UUID:
-    """Make a new directory this node's, or prove that it is; the directory's own id."""
+
+class Identity(NamedTuple):
+    """A directory's own id, the cluster it belongs to once it does, and its node's last life."""
+
+    id: UUID
+    cluster_id: str | None = None
+    broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
+
+
+def claim(disk: Disk, directory: Path, node: NodeId, new_id: Callable[[], UUID]) -> Identity:
+    """Make a new directory this node's, or prove that it is."""
     path = directory / META_PROPERTIES
     try:
         text = disk.read(path).decode(errors="replace")
     except FileNotFoundError:
-        directory_id = new_id()
-        content = f"version=1\nnode.id={node}\ndirectory.id={uuid_text(directory_id)}\n"
-        disk.replace(path, content.encode())
-        return directory_id
+        made = Identity(new_id())
+        write(disk, directory, node, made)
+        return made
     facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     if facts.get("node.id") != str(node):
         raise StorageError(
@@ -28,9 +39,23 @@ def claim(disk: Disk, directory: Path, node: NodeId, new_id: Callable[[], UUID])
             "--node-id, or another --data-dir"
         )
     try:
-        return uuid_of(facts["directory.id"])
+        return Identity(
+            uuid_of(facts["directory.id"]),
+            facts.get(_CLUSTER) or None,
+            BrokerEpoch(int(facts.get(_LIFE, NO_BROKER_EPOCH))),
+        )
     except (KeyError, ValueError):
         raise StorageError(f"{path} is damaged: it names no directory.id") from None
+
+
+def write(disk: Disk, directory: Path, node: NodeId, identity: Identity) -> None:
+    """Let the directory say this of itself."""
+    lines = ["version=1", f"node.id={node}", f"directory.id={uuid_text(identity.id)}"]
+    if identity.cluster_id is not None:
+        lines.append(f"{_CLUSTER}={identity.cluster_id}")
+    if identity.broker_epoch != NO_BROKER_EPOCH:
+        lines.append(f"{_LIFE}={identity.broker_epoch}")
+    disk.replace(directory / META_PROPERTIES, "".join(f"{line}\n" for line in lines).encode())
 
 
 def encode_partition_metadata(topic_id: TopicId) -> bytes:
