@@ -316,6 +316,27 @@ def test_sockets_are_made_as_told(make_node: MakeNode) -> None:
     assert sock.getsockopt(1, 8) == 2 * 65_536  # SO_RCVBUF, which Linux doubles
 
 
+@shows(
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+@pytest.mark.parametrize(
+    "option",
+    [
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    ],
+)
+def test_copying_may_be_slowed_down_while_it_runs(client: Asking, option: str) -> None:
+    """What it does is shown where there is something to copy."""
+    outcomes = [client.alter(BROKER, "1", {option: one}) for one in ("1", "50000000", None)]
+    assert [one.error_code for one in outcomes] == [0, 0, 0]
+    for wrong in ("0", "-1", "fast"):
+        assert client.alter(BROKER, "1", {option: wrong}).error_code == ErrorCode.INVALID_CONFIG
+
+
 def test_what_is_shown_elsewhere_is_there() -> None:
     for option, path in ELSEWHERE.items():
         text = (TESTS / path).read_text()

@@ -22,6 +22,7 @@ from waystation.runtime.clock import SystemClock
 BATCH = batch_of(b"x" * 500)
 TEXT = b"all the same " * 50
 HOUR = "3600000"
+REPLICAS_NOT = ["0", "0:", ":1", "a:b", "*,0:1", "0:1:2", "-1:2", "0:1 2"]
 
 
 @pytest.fixture(scope="module")
@@ -431,6 +432,32 @@ def test_nothing_waits_longer_for_a_sync_than_told(
     lazily.configure(TOPIC, topic, flush_ms="1")
 
     lazy.until(lambda: partition.log.flushed_end == 2)
+
+
+@shows(
+    "unclean.leader.election.enable",
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+)
+@pytest.mark.parametrize(
+    ("option", "good", "bad"),
+    [
+        ("unclean.leader.election.enable", ["true", "false"], ["maybe", ""]),
+        ("leader.replication.throttled.replicas", ["", "*", "0:1", "0:1,12:345"], REPLICAS_NOT),
+        ("follower.replication.throttled.replicas", ["", "*", "0:1", "0:1,12:345"], REPLICAS_NOT),
+    ],
+)
+def test_what_counts_among_several_brokers_is_taken_and_checked(
+    client: Asking, topic: str, option: str, good: list[str], bad: list[str]
+) -> None:
+    """What they do there is shown where there are several: tests/broker, tests/cluster."""
+    client.create(topic)
+
+    assert [client.alter(TOPIC, topic, {option: one}).error_code for one in good] == [0] * len(good)
+    for wrong in bad:
+        outcome = client.alter(TOPIC, topic, {option: wrong})
+        assert outcome.error_code == ErrorCode.INVALID_CONFIG, wrong
+        assert option in (outcome.error_message or "")
 
 
 def test_every_option_of_a_topic_is_shown_to_do_something() -> None:

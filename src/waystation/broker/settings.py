@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from waystation.model.settings import option
 
 _INT32_MAX = (1 << 31) - 1
+_INT64_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,26 @@ class BrokerSettings:
         doc="How often logs with much to sync are synced, and recovery points written down; a "
         "log with little waits up to six times as long. A crash leaves about this much to "
         "verify; Kafka waits a minute, we trade a little disk work for a quick restart.",
+    )
+    leader_replication_throttled_rate: int = option(
+        _INT64_MAX,
+        at_least=1,
+        live=True,
+        doc="Bytes a second that this broker sends to followers of throttled replicas: see a "
+        "topic's leader.replication.throttled.replicas.",
+    )
+    follower_replication_throttled_rate: int = option(
+        _INT64_MAX,
+        at_least=1,
+        live=True,
+        doc="Bytes a second that this broker copies into throttled replicas: see a topic's "
+        "follower.replication.throttled.replicas.",
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = option(
+        _INT64_MAX,
+        at_least=1,
+        live=True,
+        doc="Bytes a second that this broker copies between its own data directories.",
     )
     flush_threads: int = option(
         8,

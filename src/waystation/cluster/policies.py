@@ -12,8 +12,6 @@ from waystation.cluster.image import ClusterImage
 from waystation.model.ids import NodeId
 from waystation.model.topics import TopicSettings
 
-UNCLEAN_ELECTION = "unclean.leader.election.enable"
-
 
 class TopicPolicy(NamedTuple):
     """How many must be in sync, whether a crash may lose records, whether availability wins."""
@@ -31,11 +29,10 @@ def policy_of(image: ClusterImage, node: NodeId, static: TopicSettings) -> Polic
 
     def policy(name: str) -> TopicPolicy:
         settings = topic_settings(image, name, node, static)
-        asked = image.topic_options(name).options.get(
-            UNCLEAN_ELECTION, image.broker_options().options.get(UNCLEAN_ELECTION, "false")
-        )
         return TopicPolicy(
-            settings.min_insync_replicas, settings.durability == "memory", asked == "true"
+            settings.min_insync_replicas,
+            settings.durability == "memory",
+            settings.unclean_leader_election_enable,
         )
 
     return policy

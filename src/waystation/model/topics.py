@@ -12,6 +12,7 @@ from waystation.model.settings import option
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _NAME_CHARACTERS_MAX = 249
+_THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
 # A group's id must fit into the key of a record.
 _GROUP_ID_BYTES_MAX = 32_767
 
@@ -45,6 +46,14 @@ def check_archive_group(group_id: str) -> None:
     if len(group_id.encode(errors="replace")) > _GROUP_ID_BYTES_MAX:
         raise ValueError(
             f"has {len(group_id)} characters, a group's id may have {_GROUP_ID_BYTES_MAX} bytes"
+        )
+
+
+def check_throttled_replicas(listed: tuple[str, ...]) -> None:
+    """Refuse what is neither a list of ``partition:broker`` nor a star for all."""
+    if listed != ("*",) and not all(map(_THROTTLED_REPLICA.fullmatch, listed)):
+        raise ValueError(
+            f"is {','.join(listed)!r}, must be * for all replicas or a list of partition:broker"
         )
 
 
@@ -163,6 +172,29 @@ class TopicSettings:
         live=True,
         doc="acks=all is refused while fewer replicas than this are in sync.",
         kafka="min.insync.replicas",
+    )
+    unclean_leader_election_enable: bool = option(
+        False,
+        live=True,
+        doc="Let a replica lead that may lack committed records, when none that has them is "
+        "there. On, a partition is available sooner and what that replica lacks is lost; every "
+        "such election is logged as an error and shown by `waystation cluster status`.",
+        kafka="unclean.leader.election.enable",
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = option(
+        (),
+        live=True,
+        rule=check_throttled_replicas,
+        doc="Replicas, as partition:broker and separated by commas, or * for all, whose leader "
+        "sends to followers no faster than leader.replication.throttled.rate. Those in sync "
+        "are not slowed down.",
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = option(
+        (),
+        live=True,
+        rule=check_throttled_replicas,
+        doc="Replicas, as partition:broker and separated by commas, or * for all, that copy "
+        "no faster than follower.replication.throttled.rate while they are not in sync.",
     )
     compression_type: str = option(
         "producer",
