@@ -37,17 +37,19 @@ class BrokerProcess:
         wrapper: tuple[str, ...] = (),
         more_dirs: tuple[Path, ...] = (),
         module: str = "waystation.cli.main",
+        listen: str = "127.0.0.1:0",
     ) -> None:
         """``volatile`` keeps unsynced writes in the process's memory, so that kill -9 is as
         bad as a power failure; ``wrapper`` is a command to run it under, such as strace;
-        ``module`` is what to run instead of ``waystation``, given the same command line.
+        ``module`` is what to run instead of ``waystation``, given the same command line;
+        ``listen`` says where, if it matters before it runs.
         """
         self.data_dir = data_dir
         self.options = dict(options or {})
         self.log_path = data_dir.parent / f"{data_dir.name}.broker.log"
         self.bootstrap = ""
         self.http = ""
-        self._listen = "127.0.0.1:0"
+        self._listen = listen
         self._http = http
         self._wrapper = wrapper
         self._more_dirs = more_dirs
