@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from waystation.client.admin import Admin
+from waystation.client.bootstrap import Address
 from waystation.client.consumer import Consumer
 from waystation.client.producer import Producer
 from waystation.testing.cluster import LocalCluster, NotInTimeError
@@ -45,6 +46,22 @@ async def test_the_dead_keep_their_lease_until_it_ends(tmp_path: Path) -> None:
 
         assert len(cluster.nodes[1].broker.image.brokers) == 2
         assert await cluster.until(lambda: len(cluster.nodes[1].broker.image.brokers) == 1) > 0.3
+
+
+async def test_a_cut_is_of_one_direction_and_can_be_mended(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, 2) as cluster:
+        one, two = (Address(*cluster.nodes[number].address) for number in (1, 2))
+        before = await cluster.nodes[1].connect(two)
+        cluster.cut(1, 2)
+
+        assert before.closed
+        with pytest.raises(ConnectionRefusedError):
+            await cluster.nodes[1].connect(two)
+        (await cluster.nodes[2].connect(one)).close()
+
+        cluster.mend()
+
+        (await cluster.nodes[1].connect(two)).close()
 
 
 async def test_what_does_not_come_true_in_time_is_told_with_the_state(tmp_path: Path) -> None:

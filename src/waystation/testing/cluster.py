@@ -17,12 +17,15 @@ Nodes in processes of their own are in ``tests/support/cluster.py``.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
+from waystation.client.bootstrap import Address as ClientAddress
+from waystation.client.transport import Connect, Transport
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import PartitionImage
 from waystation.coordination.sqlite import SqliteStore
@@ -73,6 +76,8 @@ class LocalCluster:
         self._own_store = SqliteStore(folder / "cluster.sqlite") if store is None else None
         self._addresses: dict[int, str] = {}
         self._lives: dict[int, _Life] = {}
+        self._cuts: set[tuple[int, int]] = set()
+        self._transports: dict[tuple[int, int], list[Transport]] = {}
 
     async def __aenter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -145,6 +150,7 @@ class LocalCluster:
         while (await self.store.get(f"brokers/{number}")).items:
             await asyncio.sleep(_LOOK_EVERY_S)
         life = self._lives[number] = _Life(self._settings(number), self.store)
+        life.node.connect = partial(self._connect, number, life.node.connect)  # type: ignore[method-assign]
         try:
             await life.run(life.node.start())
         except BaseException:
@@ -181,6 +187,18 @@ class LocalCluster:
         """Let the node reach the store again."""
         self._lives[number].death.reconnect()
 
+    def cut(self, source: int, target: int) -> None:
+        """Let ``source`` not reach ``target`` any more; the other way is another matter."""
+        self._cuts.add((source, target))
+        for transport in self._transports.pop((source, target), ()):
+            transport.close()
+
+    def mend(self) -> None:
+        """Let all nodes reach each other, and the store."""
+        self._cuts.clear()
+        for number in self._lives:
+            self.reconnect_to_store(number)
+
     async def until(
         self, predicate: Callable[[], object], within_s: float = _WITHIN_S, what: str = ""
     ) -> float:
@@ -196,6 +214,16 @@ class LocalCluster:
         return "; ".join(self._told())
 
     # --- behind the scenes ----------------------------------------------------------------------
+
+    async def _connect(self, source: int, connect: Connect, address: ClientAddress) -> Transport:
+        """How a node reaches others: not at all, where that was cut."""
+        where = f"{address.host}:{address.port}"
+        target = next((one for one, at in self._addresses.items() if at == where), 0)
+        if (source, target) in self._cuts:
+            raise ConnectionRefusedError(f"node {source} is cut off from {target}")
+        transport = await connect(address)
+        self._transports.setdefault((source, target), []).append(transport)
+        return transport
 
     def _settings(self, number: int) -> NodeSettings:
         own = {
