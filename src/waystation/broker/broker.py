@@ -21,6 +21,7 @@ from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.long_polls import LongPolls
 from waystation.broker.markers import Markers
 from waystation.broker.membership import Membership
+from waystation.broker.moves import Moves
 from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
 from waystation.broker.replicas import Replicas
@@ -32,6 +33,7 @@ from waystation.client.transport import Connect
 from waystation.cluster.duties import duties
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import INTERNAL_TOPICS
+from waystation.cluster.policies import policy_of
 from waystation.cluster.topics import TopicDefaults
 from waystation.coordination.store import CoordinationStore
 from waystation.groups.settings import GroupSettings
@@ -98,6 +100,7 @@ class Broker:
             self.node, lambda: self.image, settings, topic_defaults, static, options
         )
         self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(chance.new_id()))
+        self.moves = Moves(self._view, lambda image: policy_of(image, self.node, topic_defaults))
         self.peers = Peers(self.node, lambda: self._acting_on, connect, chance)
         self.producer_ids = ProducerIds(self._view)
         self._group_settings = self._groups_started_with = group_settings

@@ -1,0 +1,45 @@
+"""ElectLeaders: elections that an operator asks for."""
+
+from waystation.apis.call import Call
+from waystation.apis.errors import told
+from waystation.broker.broker import Broker
+from waystation.messages.elect_leaders import (
+    PREFERRED,
+    UNCLEAN,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from waystation.model.errors import ErrorCode
+from waystation.model.ids import TopicPartition
+
+
+async def answer(broker: Broker, call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
+    """What became of each partition; those elected are led so when this is answered."""
+    request = call.message
+    wanted = None
+    if request.topic_partitions is not None:
+        wanted = dict.fromkeys(
+            TopicPartition(topic.topic, number)
+            for topic in request.topic_partitions
+            for number in topic.partitions
+        )
+    if request.election_type == PREFERRED:
+        outcomes = await broker.moves.elect_preferred(wanted)
+    elif request.election_type == UNCLEAN:
+        outcomes = await broker.moves.elect_unclean(wanted)
+    else:
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    topics: dict[str, list[PartitionResult]] = {}
+    for where, refusal in outcomes.items():
+        code, message = told(refusal)
+        topics.setdefault(where.topic, []).append(
+            PartitionResult(partition_id=where.partition, error_code=code, error_message=message)
+        )
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic=name, partition_result=results)
+            for name, results in topics.items()
+        ]
+    )
