@@ -19,9 +19,7 @@ import asyncio
 import contextlib
 import math
 import signal
-import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain as chained
@@ -36,6 +34,7 @@ from waystation.runtime.loops import run
 from waystation.testing.checker import Verdict, check
 from waystation.testing.history import Diary, HistoryFile, read_histories
 from waystation.testing.processors import Step, origin_of, process
+from waystation.testing.programs import Program
 from waystation.testing.readers import read_to_end
 from waystation.testing.workload import lives
 from waystation.testing.writers import Pace, Target, write_transactions
@@ -49,7 +48,6 @@ _ABORTS = 0.1
 _SESSION_TIMEOUT_MS = 2_000
 _PATIENCE_S = 90.0
 _OURS = "waystation.testing.chain"
-_LOOK_EVERY_S = 0.05
 _SHOWN = 10
 
 
@@ -179,7 +177,7 @@ class Chain:
 
     # --- behind the scenes ------------------------------------------------------------------
 
-    def _somebody(self) -> "_Program":
+    def _somebody(self) -> Program:
         if not any(one.is_alive for one in self._all()):
             self.revive()
         return self._chance.choice([one for one in self._all() if one.is_alive])
@@ -189,11 +187,11 @@ class Chain:
             if program.is_alive:
                 program.thaw()
 
-    def _all(self) -> list["_Program"]:
+    def _all(self) -> list[Program]:
         return [*self._writers, *chained.from_iterable(self._stages)]
 
-    def _program(self, name: str, *arguments: str, module: str = _OURS) -> "_Program":
-        return _Program(self.folder, name, self._bootstrap, ("-m", module, *arguments))
+    def _program(self, name: str, *arguments: str, module: str = _OURS) -> Program:
+        return Program(self.folder, name, self._bootstrap, ("-m", module, *arguments))
 
 
 def differences(inputs: Sequence[Message], outputs: Sequence[Message]) -> list[str]:
@@ -235,96 +233,7 @@ async def _create(bootstrap: str, topics: Iterable[str]) -> None:
             await admin.create_topic(topic, PARTITIONS)
 
 
-# --- programs -----------------------------------------------------------------------------------
-
-
-class _Program:
-    """A writer or a stage: started, killed, started again."""
-
-    def __init__(self, folder: Path, name: str, bootstrap: str, arguments: Sequence[str]) -> None:
-        self.name = name
-        self._folder, self._bootstrap, self._arguments = folder, bootstrap, arguments
-        self._lives = 0
-        self._history = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it runs; that it ended by itself is a failure."""
-        if self._process is None:
-            return False
-        code = self._process.poll()
-        assert code is None, f"{self.name} ended with {code}: {self._said()}"
-        return True
-
-    def start(self) -> None:
-        """Begin another life, which has a name and a history of its own."""
-        name = f"{self.name}.{self._lives}"
-        self._lives += 1
-        self._history = self._folder / f"{name}.jsonl"
-        command = [sys.executable, *self._arguments]
-        with self._errors.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [*command, self._bootstrap, self.name, name, str(self._history)],
-                stderr=errors,
-            )
-
-    def kill(self) -> None:
-        """End it without a chance to tidy up."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def freeze(self) -> None:
-        """Let it stand still."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on, if it stood still."""
-        self._signal(signal.SIGCONT)
-
-    def leave(self) -> None:
-        """Ask it to end now, as Ctrl-C does."""
-        self._end(signal.SIGINT)
-
-    def finish(self) -> None:
-        """Ask it to end when everything is done; that it ends well is part of the proof."""
-        code = self._end(signal.SIGTERM)
-        assert code == 0, f"{self.name} ended with {code}: {self._said()}"
-
-    def _signal(self, what: signal.Signals) -> None:
-        assert self._process is not None, f"{self.name} is not running"
-        self._process.send_signal(what)
-
-    def _end(self, how: signal.Signals) -> int:
-        process, self._process = self._process, None
-        assert process is not None, f"{self.name} is not running"
-        try:
-            self._await_beginning(process)
-            process.send_signal(how)
-            return process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError(
-                f"{self.name} still runs {_PATIENCE_S:.0f} s after {how.name}: {self._said()}"
-            ) from None
-
-    def _await_beginning(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until it listens to signals, which is when it writes its first line."""
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while not (self._history.exists() and self._history.stat().st_size):
-            if time.monotonic() > deadline_s or process.poll() is not None:
-                return
-            time.sleep(_LOOK_EVERY_S)
-
-    @property
-    def _errors(self) -> Path:
-        return self._folder / f"{self.name}.err"
-
-    def _said(self) -> str:
-        return self._errors.read_text()[-2_000:]
+# --- what runs in a process of its own -----------------------------------------------------------
 
 
 async def _write(name: str, life: str, file: HistoryFile, bootstrap: str, *how: str) -> None:
