@@ -153,7 +153,7 @@ class World:
             while self.schedule.step(until_s):
                 self._check(check)
         except Exception as error:
-            error.add_note(self._story())
+            error.add_note(self.story())
             raise
         self.schedule.now_s = until_s
 
@@ -168,6 +168,7 @@ class World:
         if check is not None and check() is False:
             raise InvariantBrokenError(getattr(check, "__name__", "check"), "")
 
-    def _story(self) -> str:
+    def story(self) -> str:
+        """Where it is, and the last things that were noted."""
         head = f"World(seed={self.seed}) at {self.now_ms:.1f} ms, event {self.schedule.steps}:"
         return "\n".join([head, *self._notes])
