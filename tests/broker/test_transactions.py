@@ -153,7 +153,7 @@ async def test_nobody_is_admitted_while_nobody_can_be_asked(broker: Broker) -> N
     writer = await init(broker)
     broker.transactions.follow(led_by(broker.image, NodeId(7), 5))
 
-    with pytest.raises(NotCoordinatorError, match="node 7"):
+    with pytest.raises(CoordinatorNotAvailableError, match="node 7 cannot be asked"):
         await broker.transactions.admit(*writer, [ORDERS], implicit=True)
 
 

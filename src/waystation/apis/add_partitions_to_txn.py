@@ -1,7 +1,9 @@
 """AddPartitionsToTxn: partitions become part of a transaction, all that a request names or none.
 
 Up to v3 it comes from producers and is about one transaction.  From v4 on it comes from brokers,
-about many: each may also only be asked whether partitions are part of it.
+about many: each may also only be asked whether partitions are part of it.  Brokers do not wait
+until a producer's last transaction is ended everywhere, as producers do: others' questions would
+wait behind.
 """
 
 from collections.abc import Callable, Sequence
@@ -76,6 +78,7 @@ def _wishes(request: AddPartitionsToTxnRequest, *, batched: bool) -> list[_Wish]
                 _partitions(one.topics),
                 verify_only=one.verify_only,
                 implicit=True,
+                patient=False,
             ),
             one.topics,
         )

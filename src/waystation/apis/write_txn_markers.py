@@ -1,7 +1,8 @@
 """WriteTxnMarkers: end transactions in partitions that this broker leads.
 
 Coordinators on other brokers ask it, and operators who end what no coordinator knows of.  What
-cannot be written now is told, not tried again: whoever asked does that.
+cannot be written, or not committed in a short while, is told and not tried again: whoever asked
+does that.
 
 A request that comes late, or twice, does not end the producer's next transaction if it says
 ``transaction_version`` 2.  Without that (before v2, or in the classic flow) nothing tells a marker
@@ -22,9 +23,12 @@ from waystation.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from waystation.model.errors import WaystationError
+from waystation.model.errors import RequestTimedOutError, WaystationError
 from waystation.model.ids import ProducerEpoch, ProducerId, TopicPartition
 from waystation.records.control import Marker
+
+PATIENCE_S = 2.0
+"""How long a marker may wait for its commit: the markers of others wait behind it."""
 
 
 async def answer(broker: Broker, call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse:
@@ -76,4 +80,8 @@ async def _mark(broker: Broker, name: TopicPartition, marker: Marker) -> Waystat
     broker.transactions.markers.write(
         name, marker, lambda error: None if outcome.done() else outcome.set_result(error)
     )
-    return await outcome
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await outcome
+    except TimeoutError:
+        return RequestTimedOutError(f"the marker is not committed in {name} after {PATIENCE_S:g} s")

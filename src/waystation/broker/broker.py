@@ -12,6 +12,7 @@ from waystation.broker.archives import Archives
 from waystation.broker.cleaning import Cleaning
 from waystation.broker.configs import Configs
 from waystation.broker.coordinators import GroupCoordinators
+from waystation.broker.far_markers import FarMarkers
 from waystation.broker.fetch_sessions import FetchSessions
 from waystation.broker.gauges import Gauges
 from waystation.broker.group_survey import GroupSurvey
@@ -117,9 +118,11 @@ class Broker:
         self.admission = Admission()
         self._transaction_settings = self._transactions_started_with = transaction_settings
         markers = Markers(
+            self.node,
             self.replicas,
             self.groups,
             lambda: self._acting_on,
+            FarMarkers(self.peers),
             clock=clock,
             timers=self.timers,
             registry=registry,
@@ -130,6 +133,7 @@ class Broker:
             self.topics,
             lambda: self._transaction_settings,
             markers,
+            self.peers,
             clock=clock,
             timers=self.timers,
             registry=registry,

@@ -7,9 +7,11 @@
 3. A partition that is gone needs no marker, and neither does one whose producer has moved on to a
    newer epoch: there is no transaction left to end.
 4. All that waits to be tried again shares one timer, and a round of it never holds up the loop.
+5. Whoever asks about a producer's transaction meanwhile is told if it ended here (``inquiries``).
 
-The partitions of ``__consumer_offsets`` are written by the machines of their groups, which take
-what was committed in the transaction as theirs at the same moment.
+Partitions that other brokers lead are told by these (``far_markers.py``).  The partitions of
+``__consumer_offsets`` are written by the machines of their groups, which take what was committed
+in the transaction as theirs at the same moment.
 """
 
 from collections import deque
@@ -17,10 +19,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from waystation.broker.coordinators import OFFSETS_TOPIC, GroupCoordinators
+from waystation.broker.far_markers import FarMarkers
 from waystation.broker.replicas import Replicas
 from waystation.cluster.image import ClusterImage
-from waystation.model.errors import InvalidProducerEpochError, WaystationError
-from waystation.model.ids import TopicPartition
+from waystation.groups.inquiries import Inquiries
+from waystation.model.errors import ErrorCode, WaystationError
+from waystation.model.ids import NodeId, TopicPartition
 from waystation.model.offsets import Offset
 from waystation.records.control import Marker
 from waystation.runtime.clock import Clock
@@ -66,20 +70,26 @@ class Markers:
 
     def __init__(
         self,
+        node: NodeId,
         replicas: Replicas,
         groups: GroupCoordinators,
         image: Callable[[], ClusterImage],
+        far: FarMarkers,
         *,
         clock: Clock,
         timers: Timers,
         registry: Registry,
     ) -> None:
         """``image`` is the cluster as this broker acts on it."""
+        self.inquiries = Inquiries()
+        self._node = node
         self._replicas = replicas
         self._groups = groups
         self._image = image
+        self._far = far
         self._clock = clock
         self._timers = timers
+        self._far_again = 0
         self._failed: deque[_Failure] = deque()
         self._round: deque[_Failure] = deque()
         self._delay_s = _RETRY_S
@@ -91,13 +101,13 @@ class Markers:
             "waystation_transaction_markers_waiting",
             "Markers that could not be written yet and are tried again.",
             "gauge",
-            lambda: [({}, len(self._failed) + len(self._round))],
+            lambda: [({}, len(self._failed) + len(self._round) + self._far_again)],
         )
 
     # --- one marker ---------------------------------------------------------------------------
 
     def write(self, name: TopicPartition, marker: Marker, told: Told) -> None:
-        """Write a marker; ``told`` hears of it once it is committed, or at once why it is not.
+        """Write a marker here; ``told`` hears of it once it is committed, or at once why not.
 
         HOT: once per partition of every transaction.
         """
@@ -112,6 +122,7 @@ class Markers:
     def _write_to_log(self, name: TopicPartition, marker: Marker, told: Told) -> None:
         partition = self._replicas.get(name.topic, name.partition)
         appended = partition.append_marker(marker, self._clock.now())
+        self.inquiries.ended(marker.producer_id)
         self._count.value += 1
         if partition.when_committed(Offset(appended.last_offset + 1), told):
             told(None)
@@ -133,10 +144,30 @@ class Markers:
             ended.written()
             return
         for name in list(ended.left):
-            self._try(ended, name)
+            self._try(ended, name, again=False)
 
-    def _try(self, ended: Ended, name: TopicPartition) -> None:
-        self.write(name, ended.marker, partial(self._told, ended, name))
+    def _try(self, ended: Ended, name: TopicPartition, *, again: bool) -> None:
+        leader = self._leader_of(name)
+        if leader is None or leader == self._node:
+            self.write(name, ended.marker, partial(self._told, ended, name))
+        else:
+            self._far_again += again
+            told = partial(self._told_from_far, ended, name, again)
+            self._far.write(leader, name, ended.marker, told, again=again)
+
+    def _told_from_far(
+        self, ended: Ended, name: TopicPartition, again: bool, error: WaystationError | None
+    ) -> None:
+        self._far_again -= again
+        self._told(ended, name, error)
+        if not self._is_behind:
+            self._delay_s = _RETRY_S
+
+    def _leader_of(self, name: TopicPartition) -> NodeId | None:
+        topic = self._image().topics.get(name.topic)
+        if topic is None or name.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[name.partition].leader
 
     def _told(self, ended: Ended, name: TopicPartition, error: WaystationError | None) -> None:
         if error is not None and not self._is_moot(ended, name, error):
@@ -151,7 +182,7 @@ class Markers:
         topic = self._image().topics.get(name.topic)
         if topic is None or name.partition >= len(topic.partitions):
             return True
-        if isinstance(error, InvalidProducerEpochError):
+        if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
             _events.warning(
                 "marker.outdated",
                 partition=str(name),
@@ -161,6 +192,10 @@ class Markers:
             )
             return True
         return False
+
+    async def aclose(self) -> None:
+        """Write nothing more."""
+        await self._far.aclose()
 
     # --- trying again ---------------------------------------------------------------------------
 
@@ -189,18 +224,25 @@ class Markers:
         for _ in range(min(len(self._round), _TRIED_PER_TURN)):
             ended, name, _ = self._round.popleft()
             if ended.wanted():
-                self._try(ended, name)
+                self._try(ended, name, again=True)
         self._timer = None
         if self._round:
             self._arm(0.0)
-        elif self._failed:
-            self._wait_longer()
-        else:
+        elif not self._is_behind:
             self._delay_s = _RETRY_S
+        else:
+            self._wait_longer()
+            if self._failed:
+                self._arm(self._delay_s)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether something has failed and is not written yet, as far as is known."""
+        return bool(self._failed or self._round or self._far_again)
 
     def _wait_longer(self) -> None:
         before, self._delay_s = self._delay_s, min(2 * self._delay_s, _RETRY_MAX_S)
-        if before < self._delay_s == _RETRY_MAX_S:
+        if before < self._delay_s == _RETRY_MAX_S and self._failed:
             _, name, error = self._failed[0]
             _events.warning(
                 "markers.waiting",
@@ -208,4 +250,3 @@ class Markers:
                 partition=str(name),
                 reason=str(error),
             )
-        self._arm(self._delay_s)

@@ -157,6 +157,14 @@ class Posts(ABC, Generic[R]):
             raise self._nobody_leads(number)
         return broker.id, broker.host, broker.port
 
+    def leader_of(self, name: str) -> NodeId:
+        """The node that coordinates ``name``."""
+        number = self.number_of(name)
+        leader = self._topic().partitions[number].leader
+        if leader is None:
+            raise self._nobody_leads(number)
+        return leader
+
     def number_of(self, name: str) -> int:
         """The partition of the internal topic that ``name`` belongs to."""
         self._check_id(name)

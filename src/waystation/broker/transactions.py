@@ -15,12 +15,14 @@ from functools import partial
 from waystation.broker.admission import Hear
 from waystation.broker.machine_log import PartitionLog, load
 from waystation.broker.markers import Ended, Markers
+from waystation.broker.peers import Peers
 from waystation.broker.posts import ID_BYTES_MAX, InternalTopic, Loaded, Posts, fits_into_a_key
 from waystation.broker.replicas import Replicas
 from waystation.broker.topics import Topics
 from waystation.broker.transaction_records import encode, read_rows
+from waystation.broker.verification import Verification
 from waystation.cluster.image import ClusterImage
-from waystation.model.errors import InvalidRequestError, WaystationError
+from waystation.model.errors import InvalidRequestError, NotCoordinatorError, WaystationError
 from waystation.model.ids import LeaderEpoch, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from waystation.model.offsets import Offset
 from waystation.partition.partition import Partition
@@ -115,6 +117,7 @@ class TransactionCoordinators(Posts[Record]):
         topics: Topics,
         settings: Callable[[], TransactionSettings],
         markers: Markers,
+        peers: Peers,
         *,
         clock: Clock,
         timers: Timers,
@@ -134,6 +137,7 @@ class TransactionCoordinators(Posts[Record]):
             ),
         )
         self.markers = markers
+        self._elsewhere = Verification(peers, self.leader_of, replicas, markers.inquiries, timers)
         self._settings = settings
         self._obeyed = settings()
         self._commits, self._aborts = (
@@ -153,12 +157,18 @@ class TransactionCoordinators(Posts[Record]):
             for host in self._hosts():
                 host.submit(host.machine.tick)
 
+    async def aclose(self) -> None:
+        """Coordinate nothing any more, and ask nobody who does."""
+        await super().aclose()
+        await self._elsewhere.aclose()
+        await self.markers.aclose()
+
     # --- who writes ---------------------------------------------------------------------------
 
     def ask(self, add: Add, hear: Hear) -> None:
-        """Ask whether a producer may write to partitions, in the midst of its answer.
+        """Ask whether a producer may write to partitions, wherever its coordinator is.
 
-        ``hear`` is called once, at once where nobody here can answer.
+        ``hear`` is called once, in the midst of an answer that still holds.
         """
 
         def to(answer: object) -> None:
@@ -170,6 +180,8 @@ class TransactionCoordinators(Posts[Record]):
 
         try:
             host = self.host_of(add.transactional_id)
+        except NotCoordinatorError:
+            self._elsewhere.ask(add, hear)
         except WaystationError as error:
             to(error)
         else:

@@ -44,7 +44,8 @@ class Add(NamedTuple):
     """Make partitions part of the transaction, which begins with the first; answered by ``Added``.
 
     ``implicit`` where a write itself adds its partition (Produce v12+, TxnOffsetCommit v5+).
-    ``verify_only`` adds nothing and tells which are part of it.
+    ``verify_only`` adds nothing and tells which are part of it.  While the markers of the last
+    transaction are written it is ``patient``, or told so at once.
     """
 
     transactional_id: str
@@ -53,6 +54,7 @@ class Add(NamedTuple):
     partitions: frozenset[TopicPartition]
     verify_only: bool = False
     implicit: bool = False
+    patient: bool = True
 
 
 class Added(NamedTuple):

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from waystation.model.errors import (
+    ConcurrentTransactionsError,
     InvalidProducerIdMappingError,
     InvalidRequestError,
     ProducerFencedError,
@@ -49,6 +50,14 @@ def check_producer(state: TransactionStored, producer_id: ProducerId, epoch: Pro
         )
     if epoch != state.epoch or epoch == EPOCH_MAX:
         raise fenced(state, epoch)
+
+
+def too_early(transactional_id: str) -> ConcurrentTransactionsError:
+    """What is said to one who cannot wait, or not any longer."""
+    return ConcurrentTransactionsError(
+        f"the last transaction of {transactional_id!r} is decided, and not all of its "
+        "partitions have been told yet: ask again"
+    )
 
 
 def fenced(state: TransactionStored, epoch: ProducerEpoch) -> ProducerFencedError:

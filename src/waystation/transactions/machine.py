@@ -28,13 +28,13 @@ from waystation.transactions.commands import (
     TransactionDescription,
     TransactionListing,
 )
-from waystation.transactions.decision import Decision
+from waystation.transactions.decision import Decision, too_early
 from waystation.transactions.draft import Draft
 from waystation.transactions.lifecycle import completed, is_ending, is_idle
 from waystation.transactions.orders import Orders
 from waystation.transactions.records import EPOCH_MAX, Ending, Record, TransactionStored
 from waystation.transactions.settings import NO_LIMIT, TransactionSettings
-from waystation.transactions.waiting import Decide, Request, Waiting, too_long
+from waystation.transactions.waiting import Decide, Request, Waiting
 
 PREPARED_SHOWN = "Prepared"
 
@@ -101,7 +101,7 @@ class Transactions:
         draft = self._draft()
         self._end_overdue(draft, now)
         for request in self._waiting.due(now):
-            draft.reply(request.to, too_long(request))
+            draft.reply(request.to, too_early(request.transactional_id))
         if self._sweep_at is not None and self._sweep_at <= now:
             self._sweep(draft, now)
         return draft.outcome()

@@ -25,6 +25,7 @@ from waystation.transactions.decision import (
     check_producer,
     fenced,
     known,
+    too_early,
 )
 from waystation.transactions.lifecycle import (
     bumped,
@@ -125,6 +126,8 @@ def add(state: TransactionStored | None, command: Add, now: Millis) -> Decision:
     present = known(state, command.transactional_id)
     check_producer(settled(present), command.producer_id, command.epoch)
     if is_ending(present):
+        if not command.patient:
+            raise too_early(command.transactional_id)
         return WAITS
     if present.is_prepared:
         raise InvalidTxnStateError(

@@ -7,10 +7,9 @@ takes milliseconds, and are sent away only if it takes long.
 from collections.abc import Callable
 from typing import Final
 
-from waystation.model.errors import ConcurrentTransactionsError
 from waystation.model.machines import Waiter
 from waystation.model.offsets import Millis
-from waystation.transactions.decision import Decision
+from waystation.transactions.decision import Decision, too_early
 from waystation.transactions.records import TransactionStored
 
 WAIT_MS: Final = 2_000
@@ -49,7 +48,7 @@ class Waiting:
         ahead = self._of.setdefault(request.transactional_id, {})
         if len(ahead) >= WAITING_MAX:
             self._queue.pop(request, None)
-            raise too_long(request)
+            raise too_early(request.transactional_id)
         ahead[request] = None
         self._queue.setdefault(request, None)
 
@@ -86,11 +85,3 @@ class Waiting:
         del ahead[request]
         if not ahead:
             del self._of[request.transactional_id]
-
-
-def too_long(request: Request) -> ConcurrentTransactionsError:
-    """What is said to one who cannot wait any longer."""
-    return ConcurrentTransactionsError(
-        f"the last transaction of {request.transactional_id!r} is decided, and not all of its "
-        "partitions have been told yet: ask again"
-    )
