@@ -272,15 +272,9 @@ def _to_topic(
 
     return copy_topics(
         spark,
-        bootstrap=job.bootstrap,
-        topics=job.topics,
-        pattern=job.pattern,
+        **job.streaming(),
         to=to,
         checkpoint=checkpoint_of(job),
-        group=job.group,
-        available_now=job.available_now,
-        every_s=job.every_s,
-        source_options=job.source_options(),
         **{name: given[name] for name in _OF_TOPICS},
     )
 

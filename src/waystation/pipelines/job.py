@@ -72,6 +72,18 @@ class Job:
         """What the source is told beyond topics and brokers."""
         return pairs(self.options, "--option")
 
+    def streaming(self) -> dict[str, Any]:
+        """What every job that goes on for ever is told, by the names of its arguments."""
+        return {
+            "bootstrap": self.bootstrap,
+            "topics": self.topics,
+            "pattern": self.pattern,
+            "group": self.group,
+            "available_now": self.available_now,
+            "every_s": self.every_s,
+            "source_options": self.source_options(),
+        }
+
 
 def source(
     spark: "SparkSession",

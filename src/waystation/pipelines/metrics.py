@@ -260,17 +260,11 @@ def command(
     """Measure topics: messages, bytes, age and top keys per window, as table and page."""
     query = metrics(
         session(job, "metrics"),
-        bootstrap=job.bootstrap,
-        topics=job.topics,
-        pattern=job.pattern,
+        **job.streaming(),
         to=to,
         checkpoint=job.checkpoint,
         top_keys=top_keys,
-        group=job.group,
-        available_now=job.available_now,
-        every_s=job.every_s,
         report=not no_report,
-        source_options=job.source_options(),
         sink_options=pairs(sink_options, "--sink-option"),
         **given,
     )

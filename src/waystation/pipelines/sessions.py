@@ -221,14 +221,8 @@ def command(job: Job, sink_options: tuple[str, ...], **given: Any) -> None:
     checkpoint = checkpoint_of(job)
     query = sessions(
         session(job, f"sessions {given['to'] or given['lake'] or ''}".strip()),
-        bootstrap=job.bootstrap,
-        topics=job.topics,
-        pattern=job.pattern,
+        **job.streaming(),
         checkpoint=checkpoint,
-        group=job.group,
-        available_now=job.available_now,
-        every_s=job.every_s,
-        source_options=job.source_options(),
         sink_options=pairs(sink_options, "--sink-option"),
         **given,
     )

@@ -208,14 +208,8 @@ def command(job: Job, sink_options: tuple[str, ...], **given: Any) -> None:
     checkpoint = checkpoint_of(job)
     query = transform(
         session(job, f"transform {given['to'] or ''}".strip()),
-        bootstrap=job.bootstrap,
-        topics=job.topics,
-        pattern=job.pattern,
+        **job.streaming(),
         checkpoint=checkpoint,
-        group=job.group,
-        available_now=job.available_now,
-        every_s=job.every_s,
-        source_options=job.source_options(),
         sink_options=pairs(sink_options, "--sink-option"),
         **given,
     )
