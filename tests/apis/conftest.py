@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.apis.asking import Asking
+from tests.apis.clustering import ThreadedCluster
 from tests.apis.grouping import Grouping
 from tests.apis.kit import ThreadedNode
 from tests.apis.transacting import Transacting
@@ -21,6 +22,22 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
         "transaction_state_log_num_partitions": "4",
     }
     with ThreadedNode(tmp_path_factory.mktemp("node") / "data", **options) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedCluster]:
+    """Three nodes that stay, for tests with topics of their own."""
+    with ThreadedCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def stalled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedCluster]:
+    """Three nodes of which 2 and 3 cannot reach 1: what they are to copy from it, they never do."""
+    with ThreadedCluster(tmp_path_factory.mktemp("stalled")) as running:
+        running.cut(2, 1)
+        running.cut(3, 1)
         yield running
 
 
