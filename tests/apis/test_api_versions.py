@@ -62,7 +62,12 @@ def test_transactions_are_promised_with_an_epoch_each(client: Asking) -> None:
 def test_our_own_apis_have_numbers_far_from_kafkas(client: Asking) -> None:
     listed = {one.api_key for one in client.ask(question(), 4).api_keys}
 
-    assert {key for key in listed if key >= 1_000} == {ApiKey.PREPARE_TXN, ApiKey.TXN_OUTCOME}
+    assert {key for key in listed if key >= 1_000} == {
+        ApiKey.PREPARE_TXN,
+        ApiKey.TXN_OUTCOME,
+        ApiKey.CLUSTER_STATUS,
+        ApiKey.DRAIN_BROKER,
+    }
 
 
 @pytest.mark.parametrize("version", [5, 9, 32_767, -1])
