@@ -251,7 +251,7 @@ def test_a_policy_is_read_from_the_options() -> None:
         "durability": "memory",
         "unclean.leader.election.enable": "true",
     }
-    assert policy_of(world.image, ONE, TopicSettings())("orders") == TopicPolicy()
+    assert policy_of(world.image, ONE, TopicSettings())("orders") == TopicPolicy(min_insync=2)
     world.commit(Changes(puts={keys.topic_config("orders"): encode(ConfigValue(options))}))
 
     assert policy_of(world.image, ONE, TopicSettings())("orders") == (2, True, True)

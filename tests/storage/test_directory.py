@@ -214,15 +214,37 @@ def test_who_never_registered_passes_on_how_the_last_life_ended(disk: SimulatedD
     for life, told in ((BrokerEpoch(7), 7), (None, 7)):
         directory.close({}, life)
         directory.unlock()
-        directory = open_directory(disk)
+        directory = open_log(disk)[0]
         assert directory.stopped_life == told
 
     disk.crash()
-    directory = open_directory(disk)
+    directory = open_log(disk)[0]
     assert directory.stopped_life is None
     directory.close({})
     directory.unlock()
     assert open_directory(disk).stopped_life == NO_BROKER_EPOCH
+
+
+def test_a_directory_that_was_not_opened_is_left_as_it_was_found(disk: SimulatedDisk) -> None:
+    directory, log = new_log(disk)
+    append_values(log, *[b"x"] * 50)
+    for step in directory.checkpoint_steps({}):
+        step()
+    points = disk.read(ROOT / "recovery-point-offset-checkpoint")
+    disk.crash()
+    directory = open_directory(disk)
+    directory.close({})
+    directory.unlock()
+
+    assert disk.read(ROOT / "recovery-point-offset-checkpoint") == points
+    directory = open_log(disk)[0]
+    assert directory.stopped_life is None
+    directory.close({}, BrokerEpoch(3))
+    directory.unlock()
+    directory = open_directory(disk)
+    directory.close({})
+    directory.unlock()
+    assert open_directory(disk).stopped_life == 3
 
 
 def test_a_directory_remembers_its_cluster_and_its_last_life(disk: SimulatedDisk) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from waystation.broker.admission import Admission
 from waystation.broker.archives import Archives
 from waystation.broker.cleaning import Cleaning
+from waystation.broker.cluster_gauges import ClusterGauges
 from waystation.broker.configs import Configs
+from waystation.broker.controller import Controlling
 from waystation.broker.coordinators import GroupCoordinators
 from waystation.broker.far_markers import FarMarkers
 from waystation.broker.fetch_sessions import FetchSessions
@@ -21,7 +23,7 @@ from waystation.broker.holdings import Holdings
 from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.long_polls import LongPolls
 from waystation.broker.markers import Markers
-from waystation.broker.membership import Membership
+from waystation.broker.membership import Membership, Place
 from waystation.broker.moves import Moves
 from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
@@ -34,12 +36,18 @@ from waystation.client.transport import Connect
 from waystation.cluster.duties import duties
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import INTERNAL_TOPICS
-from waystation.cluster.policies import policy_of
 from waystation.cluster.topics import TopicDefaults
 from waystation.coordination.store import CoordinationStore
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidTopicError
-from waystation.model.ids import NO_LEADER_EPOCH, NodeId, TopicId, uuid_text
+from waystation.model.ids import (
+    NO_BROKER_EPOCH,
+    NO_LEADER_EPOCH,
+    BrokerEpoch,
+    NodeId,
+    TopicId,
+    uuid_text,
+)
 from waystation.model.offsets import Offset
 from waystation.model.settings import Option
 from waystation.model.topics import TopicSettings
@@ -76,10 +84,11 @@ class Broker:
         registry: Registry,
         reconfigured: Callable[[ClusterImage], None],
         connect: Connect,
+        machine: str | None = None,
     ) -> None:
         """``reconfigured`` hears of every image, for settings that are not the broker's own.
 
-        ``connect`` is how other brokers are reached.
+        ``connect`` is how other brokers are reached.  Brokers on one ``machine`` die together.
         """
         loop = asyncio.get_running_loop()
         self.node = NodeId(settings.node_id)
@@ -101,7 +110,7 @@ class Broker:
             self.node, lambda: self.image, settings, topic_defaults, static, options
         )
         self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(chance.new_id()))
-        self.moves = Moves(self._view, lambda image: policy_of(image, self.node, topic_defaults))
+        self.moves = Moves(self._view, self.configs.policy_of)
         self.peers = Peers(self.node, lambda: self._acting_on, connect, chance)
         self.producer_ids = ProducerIds(self._view)
         self._group_settings = self._groups_started_with = group_settings
@@ -141,9 +150,27 @@ class Broker:
         self.survey = GroupSurvey(
             self.groups.machines, lambda: self.groups.loading, self.replicas, clock, registry
         )
+        self._machine = settings.broker_machine or machine
         self._membership = Membership(
-            self.node, store, self._view, settings.broker_session_timeout_ms
+            self.node,
+            store,
+            self._view,
+            settings.broker_session_timeout_ms,
+            directories=directories,
+            policy_of=self.configs.policy_of,
+            clock=clock,
         )
+        self.controlling = Controlling(
+            self.node,
+            store,
+            self._view,
+            self._membership,
+            settings=lambda: self.settings,
+            policy_of=self.configs.policy_of,
+            clock=clock,
+            registry=registry,
+        )
+        ClusterGauges(registry, self.node, lambda: self.image, self.controlling)
         syncs = registry.histogram("waystation_flush_seconds", "How long syncs to disk took.")
         self._flusher = Flusher(settings.flush_threads, loop.call_soon_threadsafe, syncs)
         meters = TopicMeters(registry)
@@ -182,20 +209,30 @@ class Broker:
         """The cluster, as far as this broker has acted on it."""
         return self._view.image
 
+    @property
+    def broker_epoch(self) -> BrokerEpoch:
+        """The life that this broker is registered as."""
+        return self._membership.broker_epoch
+
     async def start(self, host: str, port: int) -> None:
         """Join the cluster and hold what it assigns; ready to serve when this returns."""
-        image = await self._membership.join(
-            host, port, self.settings.broker_rack or None, lambda: uuid_text(self._chance.new_id())
-        )
-        self._acting_on = image
+        self._acting_on = await self._membership.enter(lambda: uuid_text(self._chance.new_id()))
+        # Before anybody counts on this broker: after a crash this may take long.
         await self._holdings.open()
+        place = Place(host, port, self.settings.broker_rack or None, self._machine)
+        image = await self._membership.join(place)
         await self._act(ClusterImage(), image)
         await self._holdings.sweep()
         self._tasks.spawn(self._view.follow(), "cluster-view")
         self._tasks.spawn(self._membership.keep_alive(), "membership")
+        self._tasks.spawn(self.controlling.run(), "controller")
         self._tasks.spawn(self._housekeeping.run(), "housekeeping")
         self._tasks.spawn(self._cleaning.run(), "cleaning")
         self._tasks.spawn(self.survey.run(), "group-survey")
+
+    async def hand_over(self) -> None:
+        """Let others lead what this broker leads, before it stops serving."""
+        await self._membership.hand_over(self.settings.controlled_shutdown_timeout_ms / 1_000)
 
     def answer_waiting(self) -> None:
         """End every long poll now, with what there is; others find another coordinator."""
@@ -207,16 +244,17 @@ class Broker:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
         self.peers.close()
         await self._tasks.aclose()
+        # Nothing is fetched any more: whoever counts on this broker need not wait.
+        await self._membership.leave()
         await self._cleaning.close()
         await self.transactions.aclose()
         await self.groups.aclose()
         await self._holdings.close_journals()
         await asyncio.to_thread(self._flusher.close)
+        marks = {held.name: held.high_watermark for held in self.replicas}
+        life = self.broker_epoch if self.broker_epoch != NO_BROKER_EPOCH else None
         for directory in self.directories:
-            await asyncio.to_thread(
-                directory.close, {held.name: held.high_watermark for held in self.replicas}
-            )
-        await self._membership.leave()
+            await asyncio.to_thread(directory.close, marks, life)
         self.timers.close()
 
     def check_writable(self, topic: str) -> None:
@@ -249,4 +287,4 @@ class Broker:
         return self.configs.topic(self._acting_on, topic)
 
     def _topic_defaults(self) -> TopicDefaults:
-        return TopicDefaults(self.settings.num_partitions, self.settings.default_replication_factor)
+        return self.configs.topic_defaults(self.image)

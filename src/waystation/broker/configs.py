@@ -15,11 +15,16 @@ from waystation.cluster.effective import (
 )
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import ConfigImage
+from waystation.cluster.placement import default_factor, sites_for_new
+from waystation.cluster.policies import PolicyOf, policy_of
+from waystation.cluster.topics import TopicDefaults
 from waystation.model.ids import NodeId
 from waystation.model.settings import Option
 from waystation.model.topics import TopicSettings
 
 T = TypeVar("T")
+
+_FACTOR = "default.replication.factor"
 
 
 class Configs:
@@ -54,7 +59,25 @@ class Configs:
 
     def topic(self, image: ClusterImage, name: str) -> TopicSettings:
         """A topic's settings as ``image`` has them."""
-        return topic_settings(image, name, self._node, self._topics)
+        return topic_settings(image, name, self._node, self._topics, self._static)
+
+    def policy_of(self, image: ClusterImage) -> PolicyOf:
+        """What ``image`` says to those who decide about partitions."""
+        return policy_of(image, self._node, self._topics, self._static)
+
+    def topic_defaults(self, image: ClusterImage) -> TopicDefaults:
+        """What a topic gets that does not say."""
+        settings = self.broker(image)
+        layers = (
+            self._static,
+            image.broker_options().options,
+            image.broker_options(str(self._node)).options,
+        )
+        factor = settings.default_replication_factor
+        if not any(_FACTOR in texts for texts in layers):
+            share = settings.replicas_share_machine
+            factor = default_factor(sites_for_new(image), share_machines=share)
+        return TopicDefaults(settings.num_partitions, factor, settings.replicas_share_machine)
 
     def archive_groups(self, image: ClusterImage) -> frozenset[str]:
         """The groups that topics of ``image`` wait for before they let records go."""

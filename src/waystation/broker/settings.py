@@ -24,6 +24,17 @@ class BrokerSettings:
         "",
         doc="The rack, zone or room this broker stands in; clients see it in metadata.",
     )
+    broker_machine: str = option(
+        "",
+        doc="The machine this broker runs on; the host's name if empty. Brokers of one machine "
+        "die together, so no two replicas of a partition are placed on them.",
+    )
+    replicas_share_machine: bool = option(
+        False,
+        live=True,
+        doc="Let brokers of one machine hold replicas of the same partition: for a cluster that "
+        "is tried out on one machine.",
+    )
     num_partitions: int = option(
         1,
         at_least=1,
@@ -36,7 +47,8 @@ class BrokerSettings:
         at_least=1,
         at_most=32_767,
         live=True,
-        doc="Replicas of a topic that is made without saying how many.",
+        doc="Replicas of a topic that is made without saying how many. Where this is not set, "
+        "and there are three brokers or more, 3.",
     )
     auto_create_topics_enable: bool = option(
         True,
@@ -103,6 +115,36 @@ class BrokerSettings:
         "log with little waits up to six times as long. A crash leaves about this much to "
         "verify; Kafka waits a minute, we trade a little disk work for a quick restart.",
     )
+    replica_lag_time_max_ms: int = option(
+        30_000,
+        at_least=100,
+        live=True,
+        doc="A follower that has not caught up with its leader for so long leaves the in-sync "
+        "set. Lower lets acks=all go on sooner without a slow replica, and lets replicas leave "
+        "for a short hiccup.",
+    )
+    replica_fetch_wait_max_ms: int = option(
+        500,
+        at_least=1,
+        at_most=60_000,
+        live=True,
+        doc="How long a follower lets its leader wait for something new before it asks again. "
+        "It is told of news at once either way.",
+    )
+    replica_fetch_max_bytes: int = option(
+        1 << 20,
+        at_least=1_024,
+        at_most=1 << 28,
+        live=True,
+        doc="How much of one partition a follower takes at a time; a larger batch comes whole.",
+    )
+    replica_fetch_response_max_bytes: int = option(
+        8 << 20,
+        at_least=1_024,
+        at_most=1 << 28,
+        live=True,
+        doc="How much a follower takes at a time from one leader, of all partitions together.",
+    )
     leader_replication_throttled_rate: int = option(
         _INT64_MAX,
         at_least=1,
@@ -133,10 +175,42 @@ class BrokerSettings:
         9_000,
         at_least=1_000,
         doc="How long the coordination service waits for a sign of life before this broker "
-        "counts as dead.",
+        "counts as dead. Shorter finds dead brokers sooner, and takes a pause for death sooner.",
+    )
+    store_connect_timeout_ms: int = option(
+        30_000,
+        at_least=0,
+        doc="How long a start waits for the coordination service to answer, and gives up then. "
+        "Once the broker runs, it goes on without the service for as long as it must.",
+    )
+    auto_leader_rebalance_enable: bool = option(
+        True,
+        live=True,
+        doc="Let preferred leaders lead again once they are back.",
+    )
+    leader_imbalance_check_interval_seconds: int = option(
+        300,
+        at_least=1,
+        live=True,
+        doc="How often the controller looks whether preferred leaders lead.",
+    )
+    leader_imbalance_per_broker_percentage: int = option(
+        10,
+        at_least=0,
+        at_most=100,
+        live=True,
+        doc="Preferred leaders take over when a broker does not lead more than this share of "
+        "what it is preferred for.",
+    )
+    reassignment_moves_max: int = option(
+        50,
+        at_least=1,
+        live=True,
+        doc="Partitions that are moved between brokers at a time; further ones wait.",
     )
     controlled_shutdown_timeout_ms: int = option(
         10_000,
         at_least=0,
-        doc="How long a clean shutdown waits for requests in flight to be answered.",
+        doc="How long a clean shutdown waits for others to lead what this broker leads, and as "
+        "long again for requests in flight to be answered.",
     )

@@ -63,7 +63,8 @@ class Topics:
         """Let a topic have ``count`` partitions."""
 
         def decide(image: ClusterImage) -> tuple[None, Iterable[Changes]]:
-            changes = add_partitions(image, name, count, assignments)
+            share = self._defaults().share_machines
+            changes = add_partitions(image, name, count, assignments, share_machines=share)
             return None, [] if validate_only else [changes]
 
         await self._view.change(decide)

@@ -5,20 +5,26 @@
    leaders changed, settings obeyed.  Who changes the cluster through ``change`` therefore finds
    it done here when the call returns.
 3. When the store dropped changes that were not seen yet, the whole image is read again.
+4. While the store is away the image stands still; it moves on when the store is back.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from waystation.cluster.changes import Changes, in_batches
 from waystation.cluster.image import ClusterImage
 from waystation.coordination.store import CoordinationStore, LeaseId
-from waystation.model.errors import CompactedError
+from waystation.model.errors import CompactedError, StoreUnavailableError
+from waystation.telemetry.logs import get_logger
+
+_events = get_logger("broker")
 
 T = TypeVar("T")
 Act = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
 Decide = Callable[[ClusterImage], tuple[T, Iterable[Changes]]]
+
+_PAUSE_S = 0.2
 
 
 class ChangeLostError(Exception):
@@ -37,10 +43,14 @@ class ClusterView:
         self.image = ClusterImage()
 
     async def load(self) -> ClusterImage:
-        """Read everything, without acting on it yet."""
-        snapshot = await self._store.get("")
-        self.image = ClusterImage.from_items(snapshot.items, snapshot.revision)
+        """Read everything, without acting on it yet: for a start, before ``follow``."""
+        self.image = await self.read()
         return self.image
+
+    async def read(self) -> ClusterImage:
+        """What the store says now, which this broker may not have acted on."""
+        snapshot = await self._store.get("")
+        return ClusterImage.from_items(snapshot.items, snapshot.revision)
 
     async def follow(self) -> None:
         """Act on every change from now on, for as long as the store is open."""
@@ -51,10 +61,22 @@ class ClusterView:
                     await self._advance(self.image.apply(change))
                 return
             except CompactedError:
-                snapshot = await self._store.get("")
-                await self._advance(ClusterImage.from_items(snapshot.items, snapshot.revision))
+                await self._advance(await self._read_again())
             finally:
                 watch.close()
+
+    async def _read_again(self) -> ClusterImage:
+        while True:
+            try:
+                return await self.read()
+            except StoreUnavailableError as error:
+                _events.warning("cluster.not.read", reason=str(error))
+                await asyncio.sleep(_PAUSE_S)
+
+    async def moved(self, since: int) -> ClusterImage:
+        """The newest image, once it is newer than revision ``since``."""
+        await self.reached(since + 1)
+        return self.image
 
     async def reached(self, revision: int) -> None:
         """Wait until this broker has acted on ``revision``."""
@@ -87,6 +109,36 @@ class ClusterView:
                 raise ChangeLostError
             revision = max(revision, outcome.revision)
         return revision
+
+    async def write_each(
+        self, decisions: Sequence[Changes], still: Callable[[], Awaitable[bool]] | None = None
+    ) -> list[Changes]:
+        """Put decisions into the store that do not depend on each other; those that got there.
+
+        They go in as few transactions as possible; where one is refused, halves of it are tried,
+        so that one decision which came too late holds up no other.  ``still`` is asked first
+        whether there is any use: what all of them compare may be what has changed.
+        """
+        written: list[Changes] = []
+        waiting = [[*decisions]]
+        while waiting:
+            some, done = waiting.pop(0), 0
+            for step in in_batches(some):
+                outcome = await self._store.txn(step.compares, step.puts, step.deletes)
+                if outcome.succeeded:
+                    written += some[done : step.completes]
+                    done = step.completes
+                    continue
+                if still is not None and not await still():
+                    return written
+                # Of a decision that is larger than a transaction, nothing more may follow.
+                refused, rest = max(done + 1, step.completes), some[done:]
+                batch = some[done:refused]
+                middle = len(batch) // 2
+                waiting += [half for half in (batch[:middle], batch[middle:]) if middle]
+                waiting += [rest[len(batch) :]] if len(rest) > len(batch) else []
+                break
+        return written
 
     async def _advance(self, image: ClusterImage) -> None:
         await self._act(self.image, image)

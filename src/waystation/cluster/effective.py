@@ -3,9 +3,11 @@
 A topic's own options win over those of its broker, these over those of all brokers, these over
 the settings the broker was started with, and these over the defaults.  What is stored and does
 not parse, because another version wrote it, is as if it were not there.
+
+One default is not the same for all: where there are three replicas or more, two must be in sync.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
@@ -20,6 +22,7 @@ from waystation.model.topics import TopicSettings
 T = TypeVar("T")
 
 _AFTER_ARCHIVE = "retention.after.archive"
+_MIN_INSYNC = "min.insync.replicas"
 
 
 class Source(IntEnum):
@@ -59,11 +62,31 @@ class Explained(NamedTuple):
 
 
 def topic_settings(
-    image: ClusterImage, name: str, node: NodeId, static: TopicSettings
+    image: ClusterImage,
+    name: str,
+    node: NodeId,
+    static: TopicSettings,
+    static_names: Collection[str] = (),
 ) -> TopicSettings:
-    """The options of a topic in force on ``node``, which was started with ``static``."""
+    """The options of a topic in force on ``node``, which was started with ``static``.
+
+    ``static_names`` are those that somebody gave it: a default must not be taken for a wish.
+    """
     with_broker = broker_settings(image, node, static)
-    return _overlaid(with_broker, image.topic_options(name).options, _own_name)
+    settings = _overlaid(with_broker, image.topic_options(name).options, _own_name)
+    layers = [image.topic_options(name), image.broker_options(), image.broker_options(str(node))]
+    if _MIN_INSYNC in static_names or any(_MIN_INSYNC in each.options for each in layers):
+        return settings
+    least = max(settings.min_insync_replicas, _default_min_insync(image, name))
+    if least == settings.min_insync_replicas:
+        return settings
+    return replace(settings, min_insync_replicas=least)
+
+
+def _default_min_insync(image: ClusterImage, name: str) -> int:
+    """With three replicas one may be missing; with two, both would have to be there always."""
+    topic = image.topics.get(name)
+    return 2 if topic and len(topic.partitions[0].replicas) > 2 else 1
 
 
 def archive_groups(image: ClusterImage, node: NodeId, static: TopicSettings) -> frozenset[str]:
@@ -88,6 +111,9 @@ def explain_topic(
     explained = []
     for one in options_of(TopicSettings):
         given = _given(image, node, static, one)
+        if one.name == _MIN_INSYNC:
+            least = str(_default_min_insync(image, name))
+            given = (*given[:-1], given[-1]._replace(value=least))
         if one.name in own and _parses(one, own[one.name]):
             given = (Setting(one.name, own[one.name], Source.TOPIC), *given)
         explained.append(Explained(one, one.name, given))

@@ -89,6 +89,27 @@ def elect(
     return decisions
 
 
+def lead_again(image: ClusterImage, node: NodeId) -> list[Changes]:
+    """Let ``node``, which restarted, lead again what nobody else has, under new epochs.
+
+    Nobody needs to decide that: there is no other choice.  A single node starts by it.
+    """
+    if node not in image.brokers:
+        return []
+    only = Electorate((node,), (node,), (node,))
+    found = (
+        (topic, number, succeed(partition, only, _CAREFUL))
+        for topic in image.topics.values()
+        for number, partition in enumerate(topic.partitions)
+        if partition.replicas == (node,)
+    )
+    return [
+        election(image, topic, number, elected)
+        for topic, number, elected in found
+        if elected is not None and elected.leader is not None
+    ]
+
+
 def needed(
     partition: PartitionImage, electorate: Electorate, policy: TopicPolicy, *, prefer: bool
 ) -> Elected | None:

@@ -95,6 +95,19 @@ def end_last_life(
     ]
 
 
+def is_alone(image: ClusterImage, node: NodeId) -> bool:
+    """Whether nobody but ``node`` has, or may get, anything of what there is."""
+    return (
+        not any(other != node for other in image.brokers)
+        and not image.reassignments
+        and all(
+            partition.replicas == (node,)
+            for topic in image.topics.values()
+            for partition in topic.partitions
+        )
+    )
+
+
 def _without(partition: PartitionImage, node: NodeId, *, lost: bool) -> Iterator[PartitionValue]:
     """The partition's state after the last life of ``node``, if that changes anything."""
     sets = Sets(partition.in_sync, partition.eligible)

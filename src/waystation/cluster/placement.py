@@ -23,6 +23,8 @@ from waystation.model.ids import NodeId, TopicId
 
 Assignment = tuple[tuple[NodeId, ...], ...]
 
+_DEFAULT_FACTOR = 3
+
 
 def sites_for_new(image: ClusterImage) -> list[Site]:
     """Where new replicas may go: on brokers that neither want to stop nor are being drained."""
@@ -31,6 +33,12 @@ def sites_for_new(image: ClusterImage) -> list[Site]:
         for node, broker in image.brokers.items()
         if not image.is_leaving(node) and node not in image.drains
     ]
+
+
+def default_factor(sites: Collection[Site], *, share_machines: bool = False) -> int:
+    """How many replicas a topic gets that does not say: three, where three can be apart."""
+    places = len(sites) if share_machines else len({machine_of(site) for site in sites})
+    return _DEFAULT_FACTOR if places >= _DEFAULT_FACTOR else 1
 
 
 def place(

@@ -4,7 +4,7 @@ Deciders take a ``PolicyOf`` rather than settings: elections need three answers 
 not its forty options, and simulations give them directly.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from waystation.cluster.effective import topic_settings
@@ -24,11 +24,13 @@ class TopicPolicy(NamedTuple):
 PolicyOf = Callable[[str], TopicPolicy]
 
 
-def policy_of(image: ClusterImage, node: NodeId, static: TopicSettings) -> PolicyOf:
+def policy_of(
+    image: ClusterImage, node: NodeId, static: TopicSettings, static_names: Collection[str] = ()
+) -> PolicyOf:
     """The policies that are in force by ``image``, for a broker started with ``static``."""
 
     def policy(name: str) -> TopicPolicy:
-        settings = topic_settings(image, name, node, static)
+        settings = topic_settings(image, name, node, static, static_names)
         return TopicPolicy(
             settings.min_insync_replicas,
             settings.durability == "memory",

@@ -80,6 +80,7 @@ __all__ = [
     "UnsupportedCompressionError",
     "UnsupportedVersionError",
     "WaystationError",
+    "WrongClusterError",
 ]
 
 
@@ -295,6 +296,24 @@ class NotEnoughReplicasError(WaystationError):
     def __init__(self, partition: TopicPartition, in_sync: int, needed: int) -> None:
         self.partition, self.in_sync, self.needed = partition, in_sync, needed
         super().__init__(f"{partition} has {in_sync} in-sync replicas, acks=all needs {needed}")
+
+
+class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
+    """Replicas went while the batch waited for them: it is there, and may commit later."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class StaleBrokerEpochError(WaystationError):
+    """A follower asks in the name of an incarnation that has ended."""
+
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
+class OffsetNotAvailableError(WaystationError):
+    """A new leader does not know yet how much its predecessor committed."""
+
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
 
 
 class StorageError(WaystationError):
@@ -585,3 +604,9 @@ class DuplicateBrokerError(WaystationError):
     """Another broker that still runs has registered under the same id."""
 
     code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+class WrongClusterError(WaystationError):
+    """A data directory and a coordination store that belong to two clusters."""
+
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID

@@ -170,7 +170,8 @@ class TopicSettings:
         1,
         at_least=1,
         live=True,
-        doc="acks=all is refused while fewer replicas than this are in sync.",
+        doc="acks=all is refused while fewer replicas than this are in sync. Where nobody sets "
+        "it, 2 for topics with three replicas or more.",
         kafka="min.insync.replicas",
     )
     unclean_leader_election_enable: bool = option(

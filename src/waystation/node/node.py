@@ -4,6 +4,8 @@ Started in the order in which each needs the other, stopped in reverse: clients 
 everything they may ask for is there, and out before anything they may still need goes.
 """
 
+import asyncio
+import platform
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from waystation.coordination.address import parse_address as parse_store
 from waystation.coordination.connect import OpenableStore, store_at
 from waystation.coordination.store import CoordinationStore
 from waystation.groups.settings import GroupSettings
-from waystation.model.errors import InvalidSettingsError
+from waystation.model.errors import InvalidSettingsError, StoreUnavailableError
 from waystation.model.ids import NodeId
 from waystation.model.settings import options_of
 from waystation.node.addresses import Address, cannot_listen, parse_address
@@ -32,13 +34,17 @@ from waystation.server.settings import ServerSettings
 from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import Disk, RealDisk
 from waystation.storage.settings import StorageSettings
+from waystation.telemetry.logs import get_logger
 from waystation.telemetry.metrics import Registry
 from waystation.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
     from waystation.gateway.app import HttpServer
 
+_events = get_logger("node")
+
 _STORE_FILE = "cluster.sqlite"
+_STORE_PAUSE_S = 0.5
 _FIXED_GROUPS = (
     AddressSettings,
     BrokerSettings,
@@ -105,6 +111,7 @@ class Node:
             registry=self.registry,
             reconfigured=self._reconfigured,
             connect=self.connect,
+            machine=platform.node() or None,
         )
         dispatcher = Dispatcher(broker, self._tasks, self.registry)
         self._inside = InProcess(dispatcher.handle, settings.server.socket_request_max_bytes)
@@ -147,6 +154,7 @@ class Node:
         """Answer what is in flight, sync everything, let go of the directories."""
         self.ready = False
         if self._broker is not None:
+            await self._broker.hand_over()
             self._broker.answer_waiting()
         if self._listener is not None:
             await self._listener.drain(self.settings.broker.controlled_shutdown_timeout_ms / 1_000)
@@ -177,11 +185,22 @@ class Node:
             self._broker.timers.close()
 
     async def _open_store(self) -> CoordinationStore:
+        """Wait a while for a service that does not answer; a file is there or it is not."""
         address = parse_store(self.settings.addresses.store)
-        store = store_at(address, self._directories[0].path / _STORE_FILE, self._clock)
-        await store.open()
-        self._store = store
-        return store
+        timeout_s = self.settings.broker.store_connect_timeout_ms / 1_000
+        ends_at = self._clock.monotonic() + (timeout_s if address.kind != "sqlite" else 0)
+        while True:
+            store = store_at(address, self._directories[0].path / _STORE_FILE, self._clock)
+            try:
+                await store.open()
+            except StoreUnavailableError as error:
+                if self._clock.monotonic() >= ends_at:
+                    raise
+                _events.warning("store.not.reached", store=address.kind, reason=str(error))
+                await asyncio.sleep(_STORE_PAUSE_S)
+            else:
+                self._store = store
+                return store
 
     def _reconfigured(self, image: ClusterImage) -> None:
         """Hand options that changed to those who are not the broker."""

@@ -92,6 +92,7 @@ class DataDirectory:
         self._writing = Lock()
         self._going: list[tuple[Millis, Path]] = []
         self._going_lock = Lock()
+        self._opened = False
         self._skipped_rounds: dict[TopicPartition, int] = {}
         try:
             disk.make_directory(path)
@@ -147,6 +148,7 @@ class DataDirectory:
 
     def open_logs(self, settings_of: Callable[[TopicPartition], TopicSettings]) -> list[Log]:
         """Open every log that lies here, several at a time after a crash."""
+        self._opened = True
         try:
             found = [one for one in self.disk.entries(self.path) if self._is_log(one)]
         except OSError as error:
@@ -497,6 +499,9 @@ class DataDirectory:
         self._writeback.close()
         if self.offline is not None:
             return
+        if not self._opened and not self.logs:
+            self._leave_as_found()
+            return
         logs = list(self.logs.values())
         begun = self._begin_checkpoints(logs)
         if begun:
@@ -508,13 +513,24 @@ class DataDirectory:
         if self.offline is None and not unsafe and written:
             self._leave_clean(life if life is not None else self.stopped_life)
 
+    def _leave_as_found(self) -> None:
+        """Nothing was opened, so nothing is known that was not known before."""
+        if self.stopped_life is not None:
+            self._write_clean_marker(self.stopped_life)
+
     def _leave_clean(self, life: BrokerEpoch | None) -> None:
         """Everything is in the logs and synced: say so, and leave the journal empty."""
         try:
             if any(entry.name == FOLDER for entry in self.disk.entries(self.path)):
                 journal_replay.empty(self.disk, self.path / FOLDER)
-            epoch = NO_BROKER_EPOCH if life is None else life
-            marker = msgspec.json.encode({"version": 0, "brokerEpoch": epoch})
+        except OSError as error:
+            _events.warning("directory.not.clean", path=str(self.path), reason=str(error))
+            return
+        self._write_clean_marker(NO_BROKER_EPOCH if life is None else life)
+
+    def _write_clean_marker(self, life: BrokerEpoch) -> None:
+        marker = msgspec.json.encode({"version": 0, "brokerEpoch": life})
+        try:
             self.disk.replace(self.path / _CLEAN, marker)
         except OSError as error:
             _events.warning("directory.not.clean", path=str(self.path), reason=str(error))

@@ -42,6 +42,7 @@ _OPTIONS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "http": "none",
+    "replicas.share.machine": "true",
 }
 _LOOK_EVERY_S = 0.01
 _WITHIN_S = 15.0
