@@ -76,8 +76,9 @@ class ProcessCluster:
         self.running: set[int] = set()
         self.paused: set[int] = set()
         self._kind = store
-        self._relayed, self._disk, self._http = relayed, disk, http
-        self._options = {**OPTIONS, **(options or {})}
+        self.disk: Disk = disk
+        self._relayed, self._http = relayed, http
+        self.options = {**OPTIONS, **(options or {})}
         self._options_of = dict(options_of or {})
         self._stack = ExitStack()
 
@@ -146,7 +147,7 @@ class ProcessCluster:
 
     def fill_disk(self, number: int, spare_bytes: int = 0) -> None:
         """Let a broker's disk take so many bytes more; it was made with ``disk="faulty"``."""
-        assert self._disk == "faulty", "a real disk cannot be filled"
+        assert self.disk == "faulty", "a real disk cannot be filled"
         data = self.brokers[number].data_dir
         used = sum(one.lstat().st_size for one in data.rglob("*") if one.is_file())
         self._quota(number).write_text(str(used + spare_bytes))
@@ -204,8 +205,8 @@ class ProcessCluster:
         self.clients_at[number] = own.get("advertise", listen)
         return BrokerProcess(
             self.folder / f"node-{number}",
-            options={**self._options, **own, **self._options_of.get(number, {})},
-            module=_MODULES[self._disk],
+            options={**self.options, **own, **self._options_of.get(number, {})},
+            module=_MODULES[self.disk],
             http=self._http,
             listen=listen,
         )

@@ -131,14 +131,15 @@ class Links:
 
         self._do(change)
 
-    def mend(self) -> None:
-        """Let everything pass as ever."""
+    def mend(self, source: End | None = None, target: End | None = None) -> None:
+        """Let everything pass as ever: between two ends, or everywhere."""
 
         def change() -> None:
-            for link in self._links.values():
-                link.cut.clear()
-                link.delay_s = link.bytes_per_s = 0.0
-                link.mended.set()
+            for ends, link in self._links.items():
+                if source is None or ends == (source, target):
+                    link.cut.clear()
+                    link.delay_s = link.bytes_per_s = 0.0
+                    link.mended.set()
 
         self._do(change)
 

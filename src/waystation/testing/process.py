@@ -62,6 +62,11 @@ class BrokerProcess:
         assert self._process is not None, "the broker is not running"
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it was started, and has neither been ended nor ended by itself."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> Self:
         """Start and wait until it is ready."""
         assert self._process is None, "the broker is running already"
