@@ -9,8 +9,8 @@ things, and a decision is void, not wrong, if what it looked at has changed.
 4. What an operator must know is told with the decisions: see ``Decisions``.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from waystation.cluster import keys
@@ -24,6 +24,7 @@ from waystation.cluster.elections import (
     reported,
 )
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.internal_topics import widened
 from waystation.cluster.parts import TopicImage
 from waystation.cluster.policies import PolicyOf
 from waystation.cluster.reassignment import begun, steps
@@ -37,7 +38,8 @@ class ControllerSettings:
 
     ``prefer`` lets preferred leaders lead again; it moves leaders that work, so a shell sets it
     now and then, not always.  ``earlier`` is an image of at least a minute ago: what was left
-    over then and still is, is swept up.
+    over then and still is, is swept up.  ``internal`` is how many replicas the cluster's own topics
+    shall have.
     """
 
     node: NodeId
@@ -46,6 +48,7 @@ class ControllerSettings:
     share_machines: bool = False
     prefer: bool = False
     earlier: ClusterImage | None = None
+    internal: Mapping[str, int] = field(default_factory=dict)
 
 
 class Leaderless(NamedTuple):
@@ -77,6 +80,7 @@ def decisions(image: ClusterImage, settings: ControllerSettings) -> Decisions:
     for topic in image.topics.values():
         draft.look_at(topic)
     draft.evacuate()
+    draft.widen()
     if settings.earlier is not None:
         draft.sweep(settings.earlier)
     guard = {keys.CONTROLLER: office.version}
@@ -142,6 +146,18 @@ class _Draft:
         share = self._settings.share_machines
         moves, self.stuck = evacuate(self._image, room, share_machines=share, busy=self._busy)
         self.changes += moves
+
+    def widen(self) -> None:
+        """Ask for replicas that the cluster's own topics lack, where there is room for more."""
+        lacking = {
+            name: factor
+            for name, factor in self._settings.internal.items()
+            if (topic := self._image.topics.get(name)) is not None and topic.id not in self._busy
+        }
+        asked_for = sum(map(len, self._image.reassignments.values()))
+        room = max(0, self._settings.moves_max - asked_for)
+        share = self._settings.share_machines
+        self.changes += widened(self._image, lacking, room, share_machines=share)
 
     def sweep(self, earlier: ClusterImage) -> None:
         """Delete what crashes left behind."""

@@ -143,18 +143,33 @@ def widen(
     load, candidates = replica_counts(image), sites_for_new(image)
     wishes = []
     for number in range(len(topic.partitions)):
-        replicas = target = settled(image, topic, number)
-        safe = candidates if share_machines else safe_beside(image, replicas, candidates)
-        while len(target) < factor:
-            beside = [site_of(image, node) for node in target]
-            site = best_site(safe, beside, load, share_machines=share_machines)
-            if site is None:
-                break
-            target = (*target, site.node)
-            load[site.node] += 1
+        replicas = settled(image, topic, number)
+        target = wider(image, replicas, factor, candidates, load, share_machines=share_machines)
         if target != replicas:
             wishes.append(asked(image, topic, number, target))
     return wishes
+
+
+def wider(
+    image: ClusterImage,
+    replicas: Replicas,
+    factor: int,
+    candidates: list[Site],
+    load: Counter[NodeId],
+    *,
+    share_machines: bool,
+) -> Replicas:
+    """The replicas and others behind them, up to ``factor``; what they add is added to ``load``."""
+    target = replicas
+    safe = candidates if share_machines else safe_beside(image, replicas, candidates)
+    while len(target) < factor:
+        beside = [site_of(image, node) for node in target]
+        site = best_site(safe, beside, load, share_machines=share_machines)
+        if site is None:
+            break
+        target = (*target, site.node)
+        load[site.node] += 1
+    return target
 
 
 def safe_beside(image: ClusterImage, replicas: Replicas, candidates: list[Site]) -> list[Site]:
