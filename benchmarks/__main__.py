@@ -16,6 +16,7 @@ from benchmarks.loads import catalog, java_tools, librdkafka
 from benchmarks.loads.librdkafka import LoadError
 from benchmarks.peers import machine
 from benchmarks.peers.broker import Peer, PeerMissingError
+from benchmarks.peers.clusters import cluster_of
 from benchmarks.peers.kafka import KafkaPeer
 from benchmarks.peers.places import CACHE, RESULTS
 from benchmarks.peers.waystation import WaystationPeer
@@ -37,11 +38,13 @@ def main() -> int:
         return 2
     if any(load.kind.value.startswith(("java", "Consumer")) for s in scenarios for load in s.loads):
         scenarios = _with_java(scenarios)
+    if any(scenario.brokers > 1 for scenario in scenarios):
+        scenarios = _with_clusters(scenarios, peers)
     librdkafka.build()
     data = Path(arguments.data_dir).resolve()
     result = Result(
         machine.facts(data.parent),
-        {peer.name: peer.facts() for peer in peers},
+        {peer.name: _facts(peer, scenarios) for peer in peers},
         {"pairs": arguments.pairs, "scale": arguments.scale, "only": arguments.only},
     )
     print(result.heading(), flush=True)
@@ -82,7 +85,8 @@ def _arguments() -> argparse.Namespace:
 
 def _list() -> None:
     for scenario in catalog.SCENARIOS:
-        print(f"{scenario.name} (durability={scenario.durability})")
+        brokers = f", {scenario.brokers} brokers" if scenario.brokers > 1 else ""
+        print(f"{scenario.name} (durability={scenario.durability}{brokers})")
         for load in scenario.loads:
             print(f"  {load.name}")
     raise SystemExit(0)
@@ -101,6 +105,24 @@ def _installed(names: str) -> list[Peer]:
         except PeerMissingError as error:
             print(f"{name} is not measured: {error}", flush=True)
     return peers
+
+
+def _facts(peer: Peer, scenarios: list[catalog.Scenario]) -> dict[str, object]:
+    """What is said about a product above the table; of its cluster only if there is one."""
+    sizes = {scenario.brokers for scenario in scenarios} - {1}
+    clusters = {f"cluster of {n}": cluster_of(peer.name, n).facts() for n in sorted(sizes)}
+    return {**peer.facts(), **clusters}
+
+
+def _with_clusters(scenarios: list[catalog.Scenario], peers: list[Peer]) -> list[catalog.Scenario]:
+    """The scenarios, without those of clusters where these cannot be had."""
+    try:
+        for peer in peers:
+            cluster_of(peer.name).install()
+    except PeerMissingError as error:
+        print(f"clusters are not measured: {error}", flush=True)
+        return [scenario for scenario in scenarios if scenario.brokers == 1]
+    return scenarios
 
 
 def _with_java(scenarios: list[catalog.Scenario]) -> list[catalog.Scenario]:

@@ -8,13 +8,16 @@ warmer machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from benchmarks.loads import datasync
 from benchmarks.loads.catalog import Scenario
 from benchmarks.loads.librdkafka import LoadError
 from benchmarks.loads.session import Session
-from benchmarks.peers.broker import Peer, running
+from benchmarks.peers.broker import Peer, RunningBroker, running
+from benchmarks.peers.cluster import running_cluster
+from benchmarks.peers.clusters import cluster_of
 from benchmarks.peers.handshake import NotReadyError
 from benchmarks.report.results import Result
 
@@ -54,10 +57,9 @@ def _run_life(
     """One broker life.  A failed load ends the life, is noted, and the other peer still runs."""
     rows = figures[peer.name]
     if scenario.durability == "disk":
-        for size_kb in datasync.SIZES_KB:
-            rows[f"fdatasync alone {size_kb}KB"] = datasync.measure(directory, size_kb)
+        rows.update(datasync.probe(directory, scenario.brokers))
     try:
-        with running(peer, directory / peer.name, scenario.durability) as broker:
+        with _started(peer, scenario, directory / peer.name) as broker:
             session = Session(broker, step)
             try:
                 session.run(scenario)
@@ -67,6 +69,15 @@ def _run_life(
     except (LoadError, NotReadyError) as error:
         result.notes[f"{peer.name}, {scenario.name}"] = f"FAILED: {error}"
         print(f"{peer.name}, {scenario.name} FAILED: {error}", flush=True)
+
+
+def _started(
+    peer: Peer, scenario: Scenario, directory: Path
+) -> AbstractContextManager[RunningBroker]:
+    if scenario.brokers == 1:
+        return running(peer, directory, scenario.durability)
+    cluster = cluster_of(peer.name, scenario.brokers)
+    return running_cluster(cluster, directory, scenario.durability)
 
 
 def _prefixed(announce: Callable[[str], None], prefix: str) -> Callable[[str], None]:

@@ -58,12 +58,26 @@ class Load:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One broker life: durability asked of Waystation, warm-up, measured loads."""
+    """One broker life: durability asked of Waystation, warm-up, measured loads.
+
+    With several ``brokers`` it is the life of a cluster, whose topics have three replicas.
+    """
 
     name: str
     loads: tuple[Load, ...]
     durability: str = "memory"
     warmup: Load | None = None
+    brokers: int = 1
+
+    @property
+    def replicas(self) -> int:
+        """Of every partition."""
+        return min(3, self.brokers)
+
+    @property
+    def prefix(self) -> str:
+        """What the rows that every life has begin with."""
+        return "cluster " if self.brokers > 1 else ""
 
 
 _MESSAGES = {1024: 1_000_000, 100: 5_000_000}
@@ -113,6 +127,11 @@ def _warmup(size: int) -> Load:
     return Load("warm-up", Kind.PRODUCE, size, 6, "all", _MESSAGES[size])
 
 
+def _in_cluster(load: Load, factor: float = 1.0) -> Load:
+    """The same load where every message is written three times; or less of it."""
+    return replace(load, name=f"cluster {load.name}", count=int(load.count * factor))
+
+
 _TIMED_WARMUP = replace(_latency("warm-up", 5), seconds=5.0)
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -142,6 +161,32 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         durability="disk",
         warmup=_warmup(1024),
+    ),
+    Scenario("cluster-start", (), brokers=3),
+    Scenario(
+        "cluster",
+        (
+            _in_cluster(_produce(1024, 1, "all")),
+            _in_cluster(_produce(1024, 6, "all")),
+            _in_cluster(_produce(100, 6, "all"), 0.6),
+            _in_cluster(_consume(1024, 6), 0.5),
+            _in_cluster(_tail(1024), 0.5),
+            _in_cluster(_latency("latency", 5)),
+            _in_cluster(_latency("latency", 1)),
+        ),
+        warmup=_in_cluster(_warmup(1024), 0.5),
+        brokers=3,
+    ),
+    Scenario(
+        "cluster-disk",
+        (
+            replace(_in_cluster(_durable(1024, 6)), name="cluster disk produce 1KB 6p acks=all"),
+            _in_cluster(_latency("disk latency", 5)),
+            _in_cluster(_latency("disk latency", 1)),
+        ),
+        durability="disk",
+        warmup=_in_cluster(_warmup(1024), 0.5),
+        brokers=3,
     ),
 )
 

@@ -38,13 +38,19 @@ def build() -> None:
         raise LoadError(f"the load program needs librdkafka's header: {REMEDY}")
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """A topic with a leader for every partition when this returns."""
-    _run("create", "--bootstrap", bootstrap, "--topic", topic, "--partitions", str(partitions))
+def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int = 1) -> None:
+    """A topic with a leader and all replicas in sync for every partition when this returns."""
+    shape = ("--partitions", str(partitions), "--replicas", str(replicas))
+    _run("create", "--bootstrap", bootstrap, "--topic", topic, *shape)
 
 
 def run(load: Load, bootstrap: str, topic: str) -> dict[str, object]:
     """Run one load to its end; what ``rdload`` reported."""
+    return _run(*arguments_of(load, bootstrap, topic))
+
+
+def arguments_of(load: Load, bootstrap: str, topic: str) -> list[str]:
+    """What ``rdload`` is given to run a load."""
     arguments = [
         *(load.kind.value, "--bootstrap", bootstrap, "--topic", topic),
         *("--partitions", str(load.partitions), "--size", str(load.size_bytes)),
@@ -56,7 +62,7 @@ def run(load: Load, bootstrap: str, topic: str) -> dict[str, object]:
         arguments += ["--warmup-seconds", str(load.warmup_seconds)]
     else:
         arguments += ["--count", str(load.count)]
-    return _run(*arguments)
+    return arguments
 
 
 def _run(*arguments: str) -> dict[str, object]:

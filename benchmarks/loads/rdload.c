@@ -31,12 +31,12 @@
 
 static struct {
     const char *mode, *bootstrap, *topic, *acks;
-    int partitions;
+    int partitions, replicas;
     int64_t count, size;
     double rate, seconds, warmup_seconds;
     const char *settings[MAX_SETTINGS];
     int settings_count;
-} opt = {.bootstrap = "127.0.0.1:9092", .topic = "bench", .acks = "all", .partitions = 1,
+} opt = {.bootstrap = "127.0.0.1:9092", .topic = "bench", .acks = "all", .partitions = 1, .replicas = 1,
          .count = 100000, .size = 1024, .rate = 12000, .seconds = 10, .warmup_seconds = 2};
 
 static unsigned char pool[POOL_BYTES];
@@ -418,6 +418,7 @@ static void latency(void) {
 
 /* ---- topics ----------------------------------------------------------------------------- */
 
+/* How many partitions have a leader and every replica in sync. */
 static int leaders(rd_kafka_t *rk, rd_kafka_topic_t *rkt) {
     const struct rd_kafka_metadata *metadata;
     int led = 0;
@@ -425,6 +426,7 @@ static int leaders(rd_kafka_t *rk, rd_kafka_topic_t *rkt) {
         return 0;
     for (int p = 0; metadata->topic_cnt == 1 && p < metadata->topics[0].partition_cnt; p++)
         led += metadata->topics[0].partitions[p].leader >= 0 &&
+               metadata->topics[0].partitions[p].isr_cnt >= opt.replicas &&
                !metadata->topics[0].partitions[p].err;
     rd_kafka_metadata_destroy(metadata);
     return led;
@@ -435,7 +437,7 @@ static void create(void) {
     rd_kafka_t *rk = producer(on_failed_delivery, 1);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
     rd_kafka_NewTopic_t *new_topic =
-        rd_kafka_NewTopic_new(opt.topic, opt.partitions, 1, why, sizeof why);
+        rd_kafka_NewTopic_new(opt.topic, opt.partitions, opt.replicas, why, sizeof why);
     rd_kafka_CreateTopics(rk, &new_topic, 1, NULL, queue);
     rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 30000);
     if (!event || rd_kafka_event_error(event))
@@ -452,7 +454,7 @@ static void create(void) {
     rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, opt.topic, NULL);
     for (int64_t began = now_ns(); leaders(rk, rkt) < opt.partitions;) {
         if (now_ns() - began > STALL_NS)
-            die("%s has no leaders after a minute", opt.topic);
+            die("%s has no leaders, or replicas out of sync, after a minute", opt.topic);
         sleep_until(now_ns() + 20000000);
     }
     printf("{\"mode\":\"create\",\"partitions\":%d}\n", opt.partitions);
@@ -467,11 +469,12 @@ static void read_options(int argc, char **argv) {
         {"bootstrap", 1, 0, 'b'}, {"topic", 1, 0, 't'},   {"partitions", 1, 0, 'p'},
         {"count", 1, 0, 'n'},     {"size", 1, 0, 's'},    {"acks", 1, 0, 'a'},
         {"rate", 1, 0, 'r'},      {"seconds", 1, 0, 'd'}, {"warmup-seconds", 1, 0, 'w'},
-        {"set", 1, 0, 'x'},       {0, 0, 0, 0}};
+        {"set", 1, 0, 'x'},       {"replicas", 1, 0, 'c'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) switch (c) {
         case 'b': opt.bootstrap = optarg; break;
         case 't': opt.topic = optarg; break;
         case 'p': opt.partitions = atoi(optarg); break;
+        case 'c': opt.replicas = atoi(optarg); break;
         case 'n': opt.count = atoll(optarg); break;
         case 's': opt.size = atoll(optarg); break;
         case 'a': opt.acks = optarg; break;

@@ -30,13 +30,15 @@ class Session:
         self._broker = broker
         self._step = step
         self._held: dict[str, int] = {}
+        self._replicas = 1
         self.rows: dict[str, Figures] = {}
         self.notes: dict[str, str] = {}
 
     def run(self, scenario: Scenario) -> None:
         """All loads of the scenario; the life's own figures (start, memory) as rows too."""
+        self._replicas = scenario.replicas
         if not scenario.loads:
-            self._measure_start()
+            self._measure_start(scenario.prefix)
             return
         if scenario.warmup is not None:
             self._warm_up(scenario.warmup)
@@ -46,11 +48,11 @@ class Session:
         memory = {"rss_mb": self._broker.rss_mb(), "peak_rss_mb": self._broker.peak_rss_mb()}
         self.rows[f"memory after {scenario.name}"] = memory
 
-    def _measure_start(self) -> None:
+    def _measure_start(self, prefix: str) -> None:
         self._step("ready, idle memory")
         time.sleep(_IDLE_S)
-        self.rows["start"] = {"ready_ms": self._broker.ready_ms}
-        self.rows["memory idle"] = {"rss_mb": self._broker.rss_mb()}
+        self.rows[f"{prefix}start"] = {"ready_ms": self._broker.ready_ms}
+        self.rows[f"{prefix}memory idle"] = {"rss_mb": self._broker.rss_mb()}
 
     def _warm_up(self, load: Load) -> None:
         self._step("warm-up")
@@ -62,7 +64,7 @@ class Session:
 
     def _measure(self, load: Load) -> None:
         if load.kind is Kind.JAVA_GROUP and not self._has_groups():
-            self.notes[load.name] = f"{self._broker.peer.name} has no consumer groups yet"
+            self.notes[load.name] = f"{self._broker.name} has no consumer groups yet"
             return
         self._topic(load.topic, load.partitions)
         if load.kind in _FILLED_BY_US:
@@ -72,7 +74,7 @@ class Session:
         reported = self._run(load)
         spent_s = self._broker.cpu_seconds() - before_s
         if not self._broker.alive():
-            raise LoadError(f"{self._broker.peer.name} ended during {load.name}")
+            raise LoadError(f"{self._broker.name} ended during {load.name}")
         self.rows[load.name] = figures(reported, spent_s)
 
     def _run(self, load: Load) -> dict[str, object]:
@@ -99,11 +101,11 @@ class Session:
 
     def _topic(self, name: str, partitions: int) -> None:
         if name not in self._held:
-            librdkafka.create_topic(self._broker.bootstrap, name, partitions)
+            librdkafka.create_topic(self._broker.bootstrap, name, partitions, self._replicas)
             self._held[name] = 0
 
     def _has_groups(self) -> bool:
-        return _FIND_COORDINATOR in advertised_apis(self._broker.port)
+        return _FIND_COORDINATOR in advertised_apis(self._broker.ports[0])
 
 
 def figures(reported: dict[str, object], broker_cpu_s: float) -> Figures:

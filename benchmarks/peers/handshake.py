@@ -1,7 +1,8 @@
 """Whether a broker serves, asked in Kafka's protocol: the same question to every broker.
 
-A broker is ready when it answers Metadata with at least one broker in it.  Log lines and
-open ports come earlier or later than that and differ between products, so we ignore them.
+A broker is ready when it answers Metadata with at least one broker in it, one of a cluster when
+it names all of them.  Log lines and open ports come earlier or later than that and differ between
+products, so we ignore them.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ class NotReadyError(Exception):
     """The broker did not answer in time, or ended."""
 
 
-def wait_until_ready(port: int, timeout_s: float, alive: Callable[[], bool]) -> None:
-    """Return as soon as the broker at ``port`` answers; raise if it ends or takes too long."""
+def wait_until_ready(
+    port: int, timeout_s: float, alive: Callable[[], bool], brokers: int = 1
+) -> None:
+    """Return as soon as the broker at ``port`` answers and knows as many ``brokers``.
+
+    Raises if it ends or takes too long.
+    """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if not alive():
             raise NotReadyError("the broker ended while starting")
         try:
-            if _broker_count(port) > 0:
+            if _broker_count(port) >= brokers:
                 return
         except (OSError, struct.error):
             pass  # not listening yet, or closed on us while starting

@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import subprocess
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
 from benchmarks.peers import java
-from benchmarks.peers.broker import free_port
+from benchmarks.peers.broker import free_ports
 
 _PROPERTIES = Path(__file__).with_name("kafka.properties")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -47,35 +48,50 @@ class KafkaPeer:
 
     def prepare(self, directory: Path, port: int, durability: str) -> None:
         """Write the properties and format the storage, which Kafka's users do once by hand."""
-        text = Template(_PROPERTIES.read_text()).substitute(
-            PORT=port, CONTROLLER_PORT=free_port(), DIRECTORY=directory / "log"
-        )
-        _config(directory).write_text(text)
-        (directory / "logs").mkdir()
-        self._format(directory)
+        write_properties(directory, port, free_ports(1)[0], {})
+        format_storage(directory, new_id(), "--standalone")
 
     def command(self, directory: Path, port: int, durability: str) -> list[str]:
         """The broker, with the options of kafka-server-start.sh."""
-        logs = directory / "logs"
-        return [
-            *("java", *HEAP_OPTIONS, *java.PERFORMANCE_OPTIONS, *_JMX_OPTIONS),
-            f"-Xlog:gc*:file={logs}/kafkaServer-gc.log:time,tags:filecount=10,filesize=100M",
-            f"-Dkafka.logs.dir={logs}",
-            f"-Dlog4j2.configurationFile={_LOGGING}",
-            *("-cp", java.classpath(), "kafka.Kafka", str(_config(directory))),
-        ]
+        return start_command(directory)
 
-    def _format(self, directory: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        subprocess.run(
-            [
-                *("java", "-Xmx256M", f"-Dkafka.logs.dir={directory / 'logs'}"),
-                *("-cp", java.classpath(), "kafka.tools.StorageTool", "format"),
-                *(f"--cluster-id={cluster_id}", "-c", str(_config(directory)), "--standalone"),
-            ],
-            check=True,
-            capture_output=True,
-        )
+
+def write_properties(
+    directory: Path, port: int, controller_port: int, changed: Mapping[str, str]
+) -> None:
+    """The shipped settings of one node, with those ``changed`` that a cluster cannot share."""
+    text = Template(_PROPERTIES.read_text()).substitute(
+        PORT=port, CONTROLLER_PORT=controller_port, DIRECTORY=directory / "log"
+    )
+    kept = [line for line in text.splitlines() if line.split("=", 1)[0] not in changed]
+    kept += [f"{name}={value}" for name, value in changed.items()]
+    _config(directory).write_text("\n".join(kept) + "\n")
+    (directory / "logs").mkdir()
+
+
+def format_storage(directory: Path, cluster_id: str, *more: str) -> None:
+    """What ``kafka-storage.sh format`` does; ``more`` says who the controllers are."""
+    command = ["java", "-Xmx256M", f"-Dkafka.logs.dir={directory / 'logs'}"]
+    command += ["-cp", java.classpath(), "kafka.tools.StorageTool", "format"]
+    command += [f"--cluster-id={cluster_id}", "-c", str(_config(directory)), *more]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def start_command(directory: Path) -> list[str]:
+    """The broker of this directory, with the options of kafka-server-start.sh."""
+    logs = directory / "logs"
+    return [
+        *("java", *HEAP_OPTIONS, *java.PERFORMANCE_OPTIONS, *_JMX_OPTIONS),
+        f"-Xlog:gc*:file={logs}/kafkaServer-gc.log:time,tags:filecount=10,filesize=100M",
+        f"-Dkafka.logs.dir={logs}",
+        f"-Dlog4j2.configurationFile={_LOGGING}",
+        *("-cp", java.classpath(), "kafka.Kafka", str(_config(directory))),
+    ]
+
+
+def new_id() -> str:
+    """A random id as Kafka writes those of clusters and directories."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _config(directory: Path) -> Path:

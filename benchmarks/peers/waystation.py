@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.peers.broker import PeerMissingError
 
-_COMMAND = Path(sys.executable).with_name("waystation")
+COMMAND = Path(sys.executable).with_name("waystation")
 
 
 class WaystationPeer:
@@ -19,8 +19,8 @@ class WaystationPeer:
 
     def install(self) -> None:
         """Nothing to fetch; only see that the command is there and starts."""
-        if not _COMMAND.exists():
-            raise PeerMissingError(f"{_COMMAND} does not exist: pip install -e .")
+        if not COMMAND.exists():
+            raise PeerMissingError(f"{COMMAND} does not exist: pip install -e .")
         asked = _run("serve", "--help")
         if asked.returncode:
             raise PeerMissingError(f"waystation serve does not start:\n{asked.stderr[-500:]}")
@@ -39,12 +39,12 @@ class WaystationPeer:
     def command(self, directory: Path, port: int, durability: str) -> list[str]:
         """The broker in the foreground."""
         return [
-            *(str(_COMMAND), "serve", "--listen", f"127.0.0.1:{port}", "--http", "none"),
+            *(str(COMMAND), "serve", "--listen", f"127.0.0.1:{port}", "--http", "none"),
             *("--data-dir", str(directory), "--set", f"durability={durability}"),
         ]
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(_COMMAND), *arguments], capture_output=True, text=True, timeout=30, check=False
+        [str(COMMAND), *arguments], capture_output=True, text=True, timeout=30, check=False
     )

@@ -15,7 +15,8 @@ from benchmarks.report.ratios import Comparison, compare
 
 OURS, THEIRS = "waystation", "kafka"
 _DURABLE_ROWS = (
-    "rows that begin with disk: Waystation answers after fdatasync, Kafka as shipped never syncs"
+    "rows of disk: Waystation answers after fdatasync, Kafka as shipped never syncs; rows of "
+    "cluster: three brokers, three replicas, CPU and memory summed over all processes"
 )
 
 

@@ -15,7 +15,8 @@ def comparison(row: str, metric: str, ours: float, theirs: float) -> Comparison:
 def all_rows() -> list[str]:
     loads = [load.name for scenario in SCENARIOS for load in scenario.loads]
     memory = [f"memory after {scenario.name}" for scenario in SCENARIOS if scenario.loads]
-    return [*loads, *memory, "start", "memory idle"]
+    begun = [scenario.prefix for scenario in SCENARIOS if not scenario.loads]
+    return [*loads, *memory, *(p + row for p in begun for row in ("start", "memory idle"))]
 
 
 def test_row_names_are_unique() -> None:
@@ -72,6 +73,21 @@ def test_durable_latency_is_bounded_without_a_peer() -> None:
     assert [requirement.met_by(alone) for requirement in required(alone)] == [True]
 
 
+def test_a_cluster_owes_what_the_issue_asks_of_it_and_not_what_a_single_broker_does() -> None:
+    owed = {
+        (row, requirement.text)
+        for row in all_rows()
+        if row.startswith("cluster")
+        for metric in ("messages_per_s", "publish_p99_ms", "cpu_ms_per_mb", "ready_ms")
+        for requirement in required(Comparison(row, metric, (), (), ()))
+    }
+
+    assert ("cluster produce 1KB 6p acks=all", "ratio >= 0.8") in owed
+    assert ("cluster latency 6p linger=5ms", "ours <= 10") in owed
+    assert ("cluster disk latency 6p linger=5ms", "ours <= 25") in owed
+    assert {text for _, text in owed} == {"ratio >= 0.8", "ours <= 10", "ours <= 25"}
+
+
 def test_columns_line_up() -> None:
     rows = [
         comparison("produce 1KB 1p acks=1", "messages_per_s", 1e6, 9e5),
@@ -87,6 +103,8 @@ def test_only_chooses_rows_by_substring_and_scenarios_whole() -> None:
     by_scenario = chosen(("latency",), 1.0)
 
     assert [[load.name for load in scenario.loads] for scenario in by_row] == [["consume 1KB 1p"]]
-    assert {scenario.name for scenario in by_scenario} == {"latency", "disk"}
+    assert {scenario.name for scenario in by_scenario} == {
+        *("latency", "disk", "cluster", "cluster-disk")
+    }
     assert len(chosen((), 1.0)) == len(SCENARIOS)
     assert chosen(("no such row",), 1.0) == []

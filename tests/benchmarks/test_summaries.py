@@ -111,6 +111,14 @@ def test_fdatasync_probe_leaves_no_file_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_fdatasync_is_probed_by_as_many_as_there_are_brokers(tmp_path: Path) -> None:
+    together = datasync.measure_at_once(tmp_path, writers=3, repeats=3)
+
+    assert 0 < together["p50_ms"] <= together["p99_ms"]
+    assert list(tmp_path.iterdir()) == []
+    assert list(datasync.probe(tmp_path, brokers=3)) == ["fdatasync 3 at once 16KB"]
+
+
 def test_results_of_one_day_do_not_overwrite_each_other(tmp_path: Path) -> None:
     result = Result({"cores": 2}, {"kafka": {"version": "4"}}, {})
     result.pairs.append({"kafka": {"start": {"ready_ms": 2_000.0}}})
