@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from waystation import Admin, Consumer, Message, Producer, TopicPartition
+from waystation.client.places import Places
 from waystation.model.errors import InvalidRequestError
+from waystation.model.offsets import Offset
 
 # Within retention: older records would be gone before they are read, on a slow day.
 FIRST_MS = time.time_ns() // 1_000_000_000 * 1_000 - 600_000
@@ -150,6 +152,30 @@ async def test_partitions_added_later_are_read(bootstrap: str, filled: str) -> N
         (message,) = await take(consumer, 1)
 
     assert (message.partition, message.value) == (2, b"7")
+
+
+async def test_a_look_at_the_cluster_while_a_reader_begins_reads_nothing_twice(
+    bootstrap: str, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partitions that are about to be placed are not new ones."""
+    first = Places.first
+
+    async def interrupted(
+        places: Places, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, Offset]:
+        for told in list(places._router.on_change):
+            told()
+        await asyncio.sleep(0.05)
+        return await first(places, partitions)
+
+    monkeypatch.setattr(Places, "first", interrupted)
+    async with Consumer(topics=[filled], bootstrap=bootstrap, start="latest") as consumer:
+        assert await consumer.poll(timeout_ms=100) == []
+    async with Consumer(topics=[filled], bootstrap=bootstrap) as consumer:
+        messages = await take(consumer, 200)
+        messages += await consumer.poll(timeout_ms=100)
+
+    assert numbers(messages) == list(range(200))
 
 
 async def test_a_truncated_log_moves_a_consumer_that_lags(bootstrap: str, filled: str) -> None:

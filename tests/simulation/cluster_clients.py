@@ -29,7 +29,8 @@ C = TypeVar("C")
 Live = Callable[[Diary], Awaitable[None]]
 
 INPUT, OUTPUT = "orders", "processed"
-_PATIENCE_S = 120.0
+_PATIENCE_S = 60.0
+_MESSAGES_PER_S = [5.0, 20.0]
 _REACHING = {
     "connect_timeout_ms": 1_000,
     "request_timeout_ms": 2_000,
@@ -46,6 +47,8 @@ class Clients:
     def __init__(self, world: World, bootstrap: str, partitions: int, storm_s: float) -> None:
         self.history: list[Event] = []
         self.finished = False
+        self.busy: set[str] = set()
+        """Who has not come to the end of its work."""
         self._world = world
         self._bootstrap = bootstrap
         self._partitions = partitions
@@ -78,6 +81,13 @@ class Clients:
             machine.restart()
             self._begin(name)
 
+    def retire(self) -> None:
+        """Leave one processor: it comes to the end of its work when it is alone in its group."""
+        for name, machine in self._machines.items():
+            if name.startswith("s") and name != "s0":
+                machine.crash()
+                self.busy.discard(name)
+
     def machine(self, name: str) -> Node:
         """A machine for somebody who cannot be killed, such as an operator."""
         if name not in self._machines:
@@ -94,6 +104,9 @@ class Clients:
 
         async def run() -> None:
             await self._work[name](f"{name}/{machine.life}", chance)
+            self.busy.discard(name)
+
+        self.busy.add(name)
 
         machine.spawn(run(), name)
 
@@ -137,12 +150,12 @@ class Clients:
         self.finished = True
 
     async def _write(self, name: str, chance: Random) -> None:
-        pace = Pace(chance, chance.choice([20, 60]), self._until_s)
+        pace = Pace(chance, chance.choice(_MESSAGES_PER_S), self._until_s)
         target = Target(self._bootstrap, [INPUT], self._partitions)
         await self._live(name, lambda diary: write_plainly(target, diary, pace), self._until_s)
 
     async def _write_in_transactions(self, own: str, name: str, chance: Random) -> None:
-        pace = Pace(chance, chance.choice([20, 60]), self._until_s)
+        pace = Pace(chance, chance.choice(_MESSAGES_PER_S), self._until_s)
         target = Target(self._bootstrap, [INPUT], self._partitions)
 
         async def live(diary: Diary) -> None:

@@ -118,6 +118,8 @@ class ClusterLife:
         world.run(STORM_MS)
         self._calm_down()
         settled_ms = self._settle()
+        self.clients.retire()
+        self._until(lambda: f"{self.clients.busy} still work" if self.clients.busy else None)
         operator.spawn(self.clients.read_everything())
         self._until(lambda: None if self.clients.finished else "nobody has read everything")
         self.witness.check_replicas_alike()

@@ -31,7 +31,7 @@ def run_seeds(seeds: Iterable[int], *, loud: bool) -> tuple[list[Outcome], list[
     for seed in seeds:
         began = time.perf_counter()
         try:
-            outcome = ClusterLife(seed).run()
+            outcome = live(seed)
         except Exception as error:  # the outermost frame of a life
             failed.append(seed)
             _print(f"seed {seed} FAILED: {error}")
@@ -47,8 +47,27 @@ def run_seeds(seeds: Iterable[int], *, loud: bool) -> tuple[list[Outcome], list[
                 f"{verdict.reads} reads, {verdict.committed}/{verdict.aborted} transactions, "
                 f"settled in {outcome.settled_ms:.0f} ms"
             )
-        gc.collect()
     return lived, failed
+
+
+def live(seed: int) -> Outcome:
+    """One life, of which nothing is left that could meddle with the next one.
+
+    What waits for ever on a machine without power must not be woken by the collector of garbage.
+    """
+    gc.disable()
+    sys.unraisablehook = _ignored
+    life = ClusterLife(seed)
+    try:
+        return life.run()
+    finally:
+        life.world.end()
+        del life
+        gc.collect()
+
+
+def _ignored(_: object) -> None:
+    """Coroutines of a world that has ended cannot clean up."""
 
 
 def main(arguments: Sequence[str]) -> int:

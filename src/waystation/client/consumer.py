@@ -370,10 +370,18 @@ class Consumer:
         """Without a group: these partitions, and no others."""
         for where in [where for where in fetcher.feeds if where not in wanted]:
             fetcher.remove(where)
-        new = [where for where in wanted if where not in fetcher.feeds]
-        placed = await self._places.first(new)
-        for where in new:
-            fetcher.add(where).seek(placed[where])
+        # At once, without a position: the next look at the cluster must not take them for new.
+        new = {where: fetcher.add(where) for where in wanted if where not in fetcher.feeds}
+        try:
+            placed = await self._places.first(list(new))
+        except BaseException:
+            for where, feed in new.items():
+                if fetcher.feeds.get(where) is feed:
+                    fetcher.remove(where)
+            raise
+        for where, feed in new.items():
+            if fetcher.feeds.get(where) is feed:
+                feed.seek(placed[where])
         fetcher.wake()
 
     def _partitions_wanted(self) -> list[TopicPartition]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from waystation.testing.disk import SimulatedDisk
 from waystation.testing.network import Network
-from waystation.testing.virtual_time import Schedule, VirtualClock, virtual_loop
+from waystation.testing.virtual_time import Schedule, VirtualClock, VirtualLoop, virtual_loop
 
 __all__ = ["InvariantBrokenError", "Node", "World"]
 
@@ -92,6 +92,7 @@ class Node:
         assert not self.alive, f"{self.name} was never off"
         self.world.note(f"{self.name} restarts")
         self.life += 1
+        self.world.graves.append(self.loop)
         self.loop = virtual_loop(self.world.schedule, self.clock.rate)
 
     def _ended(self, task: Any) -> None:
@@ -109,6 +110,8 @@ class World:
         self.clock = VirtualClock(self.schedule)
         self.network = Network(self.schedule, self.chance)
         self.nodes: dict[str, Node] = {}
+        self.graves: list[VirtualLoop] = []
+        """Loops of before a crash: what ran on them must not be collected, and so cleaned up."""
         self._loop = virtual_loop(self.schedule)
         self._invariants: dict[str, Callable[[], object]] = {}
         self._notes: deque[str] = deque(maxlen=_NOTES_KEPT)
@@ -156,6 +159,11 @@ class World:
             error.add_note(self.story())
             raise
         self.schedule.now_s = until_s
+
+    def end(self) -> None:
+        """Let nothing of it happen any more, whoever still holds a part of it."""
+        for loop in (self._loop, *(node.loop for node in self.nodes.values())):
+            loop.dead = True
 
     def _check(self, check: Callable[[], object] | None) -> None:
         for name, holds in self._invariants.items():
