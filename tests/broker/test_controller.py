@@ -1,0 +1,156 @@
+"""The controller: who leads when a broker dies, stops or comes back, on brokers in one loop."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from waystation.client.admin import Admin
+from waystation.cluster.parts import ControllerImage, PartitionImage
+from waystation.node.node import Node
+from waystation.telemetry.exposition import render
+from waystation.testing.cluster import LocalCluster
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(tmp_path, 3) as running:
+        yield running
+
+
+async def create(cluster: LocalCluster, partitions: int = 3, factor: int = 3) -> None:
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topic(TOPIC, partitions, replication_factor=factor)
+    await cluster.until(lambda: all(TOPIC in one.broker.image.topics for one in running(cluster)))
+
+
+def running(cluster: LocalCluster) -> list[Node]:
+    return list(cluster.nodes.values())
+
+
+def office(cluster: LocalCluster) -> ControllerImage:
+    assert cluster.image.controller is not None
+    return cluster.image.controller
+
+
+def state_of(cluster: LocalCluster, topic: str = TOPIC) -> PartitionImage:
+    state = cluster.partition(topic)
+    assert state is not None
+    return state
+
+
+def controllers(cluster: LocalCluster) -> list[int]:
+    return [number for number, node in cluster.nodes.items() if node.broker.controlling.active]
+
+
+def leaders(cluster: LocalCluster) -> list[int | None]:
+    return [state.leader for state in cluster.image.topic(TOPIC).partitions]
+
+
+async def test_one_broker_decides_and_another_takes_over(cluster: LocalCluster) -> None:
+    await cluster.until(lambda: len(controllers(cluster)) == 1)
+    (first,) = controllers(cluster)
+    epoch = office(cluster).epoch
+    await cluster.kill(first)
+
+    await cluster.until(lambda: len(controllers(cluster)) == 1)
+    assert controllers(cluster) != [first]
+    assert office(cluster).epoch > epoch
+
+
+async def test_leaders_of_a_dead_broker_are_replaced(cluster: LocalCluster) -> None:
+    await create(cluster)
+    assert {*leaders(cluster)} == {1, 2, 3}
+    await cluster.kill(2)
+
+    await cluster.until(lambda: 2 not in leaders(cluster))
+    assert None not in leaders(cluster)
+    states = cluster.image.topic(TOPIC).partitions
+    assert all(state.leader in state.in_sync for state in states)
+    await cluster.start(2)
+    await cluster.until(lambda: 2 in cluster.image.brokers)
+
+
+async def test_who_stops_cleanly_leads_nothing_before_it_goes(cluster: LocalCluster) -> None:
+    await create(cluster)
+    leaving = cluster.nodes[3]
+    await leaving.broker.hand_over()
+
+    assert 3 in cluster.image.brokers
+    assert 3 not in [state.leader for state in leaving.broker.image.topic(TOPIC).partitions]
+    await cluster.stop(3)
+    await cluster.until(lambda: 3 not in cluster.image.brokers, within_s=0.5)
+    assert 3 not in cluster.image.leaving
+
+
+async def test_preferred_leaders_lead_again_once_they_are_back(tmp_path: Path) -> None:
+    options = {"leader.imbalance.check.interval.seconds": "1"}
+    async with LocalCluster(tmp_path, 3, options=options) as cluster:
+        await create(cluster)
+        preferred = leaders(cluster)
+        await cluster.restart(1)
+        assert leaders(cluster) != preferred
+
+        await cluster.until(lambda: leaders(cluster) == preferred)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"auto.leader.rebalance.enable": "false"},
+        {"leader.imbalance.per.broker.percentage": "100"},
+    ],
+)
+async def test_leaders_stay_where_they_are_if_told(tmp_path: Path, options: dict[str, str]) -> None:
+    often = {"leader.imbalance.check.interval.seconds": "1"}
+    async with LocalCluster(tmp_path, 2, options=options | often) as cluster:
+        await create(cluster, 2, 2)
+        preferred = leaders(cluster)
+        await cluster.restart(1)
+        moved = leaders(cluster)
+        assert moved != preferred
+        await asyncio.sleep(1.5)
+
+        assert leaders(cluster) == moved
+
+
+async def test_a_hundred_leaders_move_in_a_moment(cluster: LocalCluster) -> None:
+    await create(cluster, 120, 3)
+    led = leaders(cluster).count(1)
+    assert led == 40
+    await cluster.kill(1)
+    await cluster.until(lambda: 1 not in cluster.image.brokers)
+
+    assert await cluster.until(lambda: 1 not in leaders(cluster)) < 2
+
+
+async def test_an_unclean_election_is_counted_and_named(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, 2) as cluster:
+        await create(cluster, 1, 2)
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.alter_configs(TOPIC, set={"unclean.leader.election.enable": "true"})
+        first, second = cluster.image.topic(TOPIC).partitions[0].replicas
+        await cluster.kill(second)
+        await cluster.until(lambda: state_of(cluster).in_sync == (first,))
+        await cluster.kill(first)
+        await cluster.start(second)
+
+        await cluster.until(lambda: cluster.leader(TOPIC) == second)
+        controlling = cluster.nodes[second].broker.controlling
+        await cluster.until(lambda: controlling.unclean)
+        assert controlling.unclean[0].leader == second
+        text = render(cluster.nodes[second].registry.snapshot())
+        assert b"waystation_unclean_leader_elections_total 1" in text
+
+
+async def test_default_topics_of_three_brokers_have_three_replicas(cluster: LocalCluster) -> None:
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topic("plain")
+    state = state_of(cluster, "plain")
+
+    assert sorted(state.replicas) == [1, 2, 3]
+    node = running(cluster)[0]
+    assert node.broker.configs.topic(node.broker.image, "plain").min_insync_replicas == 2
