@@ -18,6 +18,7 @@ from waystation.model.ids import NO_NODE, NO_TOPIC_ID, NodeId, TopicId
 from waystation.model.topics import check_topic_name
 
 _IDS_FROM_VERSION = 12
+_WITHOUT_OFFLINE_REPLICAS = 0
 Refusals = dict[str, WaystationError]
 
 # Everything that may be done, as bits by Kafka's numbers of operations; nobody is restricted yet.
@@ -39,7 +40,7 @@ async def answer(broker: Broker, call: Call[MetadataRequest]) -> MetadataRespons
             return _by_id_too_early(asked)
         if request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
             refused = await _create_missing(broker, asked)
-    return _response(broker, request, asked, refused)
+    return _response(broker, request, asked, refused, call.version)
 
 
 def _by_id(asked: MetadataRequestTopic) -> bool:
@@ -72,6 +73,7 @@ def _response(
     request: MetadataRequest,
     asked: list[MetadataRequestTopic],
     refused: Refusals,
+    version: int,
 ) -> MetadataResponse:
     image = broker.image
     response = MetadataResponse(
@@ -80,6 +82,8 @@ def _response(
         controller_id=NO_NODE if image.controller is None else image.controller.node,
         topics=[_topic(image, one, refused) for one in asked],
     )
+    if version == _WITHOUT_OFFLINE_REPLICAS:
+        _leave_out_the_dead(image, response)
     if request.include_topic_authorized_operations:
         for topic in response.topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
@@ -133,6 +137,18 @@ def _partition(
         isr_nodes=list(state.in_sync),
         offline_replicas=offline(image, state.replicas),
     )
+
+
+def _leave_out_the_dead(image: ClusterImage, response: MetadataResponse) -> None:
+    """Clients of version 0 take every replica that is named for one that can be reached."""
+    for topic in response.topics:
+        for told in topic.partitions:
+            named = len(told.replica_nodes), len(told.isr_nodes)
+            told.replica_nodes = [one for one in told.replica_nodes if one in image.brokers]
+            told.isr_nodes = [one for one in told.isr_nodes if one in image.brokers]
+            left = len(told.replica_nodes), len(told.isr_nodes)
+            if left != named and told.error_code == ErrorCode.NONE:
+                told.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
 
 
 def offline(image: ClusterImage, replicas: tuple[NodeId, ...]) -> list[int]:

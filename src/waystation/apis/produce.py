@@ -12,6 +12,7 @@ here, an older one must have told it.
 from functools import partial
 
 from waystation.apis.call import Call
+from waystation.apis.endpoints import endpoints_of
 from waystation.apis.produce_transactions import FLAGS_AT, when_admitted
 from waystation.broker.admission import Verdict
 from waystation.broker.broker import Broker
@@ -99,6 +100,7 @@ class _Write:
         "_failed",
         "_now",
         "_response",
+        "_strayed",
         "_timer",
         "_waiting",
     )
@@ -113,6 +115,7 @@ class _Write:
         self._waiting: dict[int, PartitionProduceResponse] = {}
         self._response: ProduceResponse | None = None
         self._failed: WaystationError | None = None
+        self._strayed = False
         self._timer: Timer | None = None
 
     def append(
@@ -126,7 +129,7 @@ class _Write:
             self._append(topic, data, told)
         except WaystationError as error:
             self._failed = error
-            _blame(told, error)
+            self._blame(told, error)
         return told
 
     def _append(
@@ -175,7 +178,7 @@ class _Write:
         if self._acks == 0:
             self._end_unanswered()
         elif not self._waiting:
-            self._call.reply(response)
+            self._reply(response)
         else:
             delay_s = max(self._call.message.timeout_ms, 0) / 1_000
             self._timer = self._broker.timers.call_later(delay_s, self._time_out)
@@ -190,7 +193,7 @@ class _Write:
         if told is None:
             return
         if error is not None:
-            _blame(told, error)
+            self._blame(told, error)
         if not self._waiting and self._response is not None:
             self._end()
 
@@ -207,7 +210,25 @@ class _Write:
         if self._timer is not None:
             self._timer.cancel()
         assert self._response is not None, "ended before everything was appended"
-        self._call.reply(self._response)
+        self._reply(self._response)
+
+    def _reply(self, response: ProduceResponse) -> None:
+        if self._strayed:
+            leaders = [
+                told.current_leader.leader_id
+                for topic in response.responses
+                for told in topic.partition_responses
+                if told.current_leader is not None
+            ]
+            response.node_endpoints = [
+                NodeEndpoint(**one._asdict()) for one in endpoints_of(self._broker.image, leaders)
+            ]
+        self._call.reply(response)
+
+    def _blame(self, told: PartitionProduceResponse, error: WaystationError) -> None:
+        if isinstance(error, NotLeaderError):
+            self._strayed = True
+        _blame(told, error)
 
 
 def _blame(told: PartitionProduceResponse, error: WaystationError) -> None:

@@ -97,7 +97,7 @@ class Broker:
         self.registry = registry
         self.directories = directories
         self.timers = Timers(clock)
-        self.replicas = Replicas()
+        self.replicas = Replicas(lambda: self._acting_on)
         self.long_polls = LongPolls()
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,

@@ -2,12 +2,20 @@
 
 A topic id names one life of a topic: after a delete and a new creation under the same name, a
 client with the old id is told so instead of being given the new topic's records.
+
+Of what others hold, the client is told who leads it.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from waystation.model.errors import UnknownTopicError, UnknownTopicIdError, WaystationError
+from waystation.cluster.image import ClusterImage
+from waystation.model.errors import (
+    NotLeaderError,
+    UnknownTopicError,
+    UnknownTopicIdError,
+    WaystationError,
+)
 from waystation.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from waystation.partition.partition import Partition
 
@@ -15,9 +23,11 @@ from waystation.partition.partition import Partition
 class Replicas:
     """A registry; what a partition does is its own business."""
 
-    __slots__ = ("_by_id", "_by_name", "_of_id")
+    __slots__ = ("_by_id", "_by_name", "_image", "_of_id")
 
-    def __init__(self) -> None:
+    def __init__(self, image: Callable[[], ClusterImage] = ClusterImage) -> None:
+        """``image`` tells of partitions that others hold."""
+        self._image = image
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._of_id: Counter[TopicId] = Counter()
@@ -63,10 +73,17 @@ class Replicas:
         return found
 
     def unknown(self, topic: str, partition: int, topic_id: TopicId) -> WaystationError:
-        """The error that tells a client to look again."""
+        """The error that tells a client to look again, and where."""
+        image = self._image()
+        known = image.topics.get(topic) if topic else image.topics_by_id.get(topic_id)
+        if known is not None and 0 <= partition < len(known.partitions):
+            state = known.partitions[partition]
+            return NotLeaderError(
+                TopicPartition(known.name, partition), state.leader, state.leader_epoch
+            )
         if topic:
             name = TopicPartition(topic, partition)
             return UnknownTopicError(f"this node has no partition {name}")
-        if self._of_id[topic_id]:
+        if known is not None or self._of_id[topic_id]:
             return UnknownTopicError(f"this node has no partition {partition} of {topic_id}")
         return UnknownTopicIdError(f"this node has no topic with id {topic_id}")
