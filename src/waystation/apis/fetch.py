@@ -2,12 +2,16 @@
 
 From version 7 a session remembers what a consumer reads; from 13 topics go by id.  Records
 are handed on as regions of files: the bytes never enter this process.  Who reads only committed
-records is told which transactions to leave out; what is still open is not sent.
+records is told which transactions to leave out; what is still open is not sent.  One that names
+its rack may be told of a replica nearer by, and reads from that.
+
+What followers fetch is in ``replica_fetch.py``.
 """
 
 from collections.abc import Iterator
 
 from waystation.apis.call import Call
+from waystation.apis.replica_fetch import answer_replica, replica_of
 from waystation.broker.broker import Broker
 from waystation.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, FetchSession
 from waystation.broker.fetching import READ_COMMITTED, Fetch, Found, Limits, Wanted
@@ -31,6 +35,9 @@ _SESSIONS_FROM_VERSION = 7
 def answer(broker: Broker, call: Call[FetchRequest]) -> None:
     """HOT: once per fetch request; the reply leaves from here or from the end of a long poll."""
     request = call.message
+    if (replica := replica_of(request)) is not None:
+        answer_replica(broker, call, *replica)
+        return
     try:
         session, wanted = _session(broker, call)
     except WaystationError as error:
@@ -52,6 +59,7 @@ def answer(broker: Broker, call: Call[FetchRequest]) -> None:
         min(request.max_bytes, broker.settings.fetch_max_bytes),
         request.max_wait_ms,
         request.isolation_level == READ_COMMITTED,
+        broker.nearest(request.rack_id) if request.rack_id else None,
     )
     polls = broker.long_polls.of(call.connection)
     Fetch(broker.replicas, wanted, limits, done, timers=broker.timers, polls=polls).start()
@@ -131,6 +139,7 @@ def _partition(found: Found) -> PartitionData:
         high_watermark=found.high_watermark,
         last_stable_offset=found.last_stable,
         log_start_offset=found.log_start,
+        preferred_read_replica=found.nearer,
         records=b"" if found.region is None else found.region,
     )
     if found.diverging is not None:

@@ -14,21 +14,28 @@ from waystation.broker.cluster_gauges import ClusterGauges
 from waystation.broker.configs import Configs
 from waystation.broker.controller import Controlling
 from waystation.broker.coordinators import GroupCoordinators
+from waystation.broker.copying import Copying
 from waystation.broker.far_markers import FarMarkers
 from waystation.broker.fetch_sessions import FetchSessions
+from waystation.broker.fetching import Nearer
+from waystation.broker.followers import Followers
 from waystation.broker.gauges import Gauges
 from waystation.broker.group_survey import GroupSurvey
 from waystation.broker.hanging import Hanging
 from waystation.broker.holdings import Holdings
 from waystation.broker.housekeeping import Housekeeping
+from waystation.broker.in_sync import InSync
 from waystation.broker.long_polls import LongPolls
 from waystation.broker.markers import Markers
 from waystation.broker.membership import Membership, Place
 from waystation.broker.moves import Moves
+from waystation.broker.nearest import nearest
 from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
+from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
 from waystation.broker.settings import BrokerSettings
+from waystation.broker.throttle import FollowerThrottle, LeaderThrottle
 from waystation.broker.topics import Topics
 from waystation.broker.transactions import TransactionCoordinators
 from waystation.broker.view import ClusterView
@@ -39,7 +46,7 @@ from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.cluster.topics import TopicDefaults
 from waystation.coordination.store import CoordinationStore
 from waystation.groups.settings import GroupSettings
-from waystation.model.errors import InvalidTopicError
+from waystation.model.errors import InvalidTopicError, StaleBrokerEpochError
 from waystation.model.ids import (
     NO_BROKER_EPOCH,
     NO_LEADER_EPOCH,
@@ -184,6 +191,35 @@ class Broker:
             clock,
             meters,
             syncs,
+            lambda: self.settings.replica_lag_time_max_ms,
+            lambda topic_id: topic_id in self._acting_on.topics_by_id,
+        )
+        self.replica_sessions = ReplicaSessions(
+            self.replicas,
+            LeaderThrottle(
+                lambda: self.settings.leader_replication_throttled_rate, clock.monotonic
+            ),
+            clock,
+            self.timers,
+            lambda: chance.below(_SESSION_IDS) + 1,
+            registry.counter(
+                "waystation_replication_sent_bytes_total",
+                "Bytes of record batches sent to followers.",
+            ),
+            loop.call_soon,
+        )
+        follower_throttle = FollowerThrottle(
+            self.node, lambda: self.settings.follower_replication_throttled_rate, clock.monotonic
+        )
+        self.followers = Followers(
+            self.node,
+            self.replicas,
+            self.peers,
+            lambda: self.broker_epoch,
+            Copying(lambda: self.settings, follower_throttle, clock, registry),
+        )
+        self._in_sync = InSync(
+            self.node, self.replicas, self._view, store, lambda: self.settings, clock, registry
         )
         Gauges(registry, self.replicas, meters, directories, self.fetch_sessions, self.long_polls)
         archives = Archives(self.groups, self.replicas, meters.label, registry)
@@ -226,6 +262,7 @@ class Broker:
         self._tasks.spawn(self._view.follow(), "cluster-view")
         self._tasks.spawn(self._membership.keep_alive(), "membership")
         self._tasks.spawn(self.controlling.run(), "controller")
+        self._tasks.spawn(self._in_sync.run(), "in-sync")
         self._tasks.spawn(self._housekeeping.run(), "housekeeping")
         self._tasks.spawn(self._cleaning.run(), "cleaning")
         self._tasks.spawn(self.survey.run(), "group-survey")
@@ -237,12 +274,14 @@ class Broker:
     def answer_waiting(self) -> None:
         """End every long poll now, with what there is; others find another coordinator."""
         self.long_polls.answer_all()
+        self.replica_sessions.answer_all()
         self.transactions.resign()
         self.groups.resign()
 
     async def stop(self) -> None:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
         self.peers.close()
+        await self.followers.aclose()
         await self._tasks.aclose()
         # Nothing is fetched any more: whoever counts on this broker need not wait.
         await self._membership.leave()
@@ -256,6 +295,18 @@ class Broker:
         for directory in self.directories:
             await asyncio.to_thread(directory.close, marks, life)
         self.timers.close()
+
+    def check_life(self, node: NodeId, life: BrokerEpoch) -> None:
+        """Refuse what a broker asks in the name of a life that has ended."""
+        known = self._acting_on.brokers.get(node)
+        if known is not None and life < known.epoch:
+            raise StaleBrokerEpochError(
+                f"broker {node} asks as {life}, and is registered as {known.epoch}"
+            )
+
+    def nearest(self, rack: str) -> Nearer:
+        """How readers in ``rack`` are directed to replicas there."""
+        return nearest(self._acting_on, self.node, rack)
 
     def check_writable(self, topic: str) -> None:
         """Refuse clients' writes to the cluster's own topics."""
@@ -280,6 +331,8 @@ class Broker:
         self._reconfigured(after)
         self.peers.follow(after)
         await self._holdings.carry_out(duties(before, after, self.node))
+        self.followers.follow(before, after)
+        self._in_sync.follow(after)
         self.groups.follow(after, self.configs.archive_groups(after))
         self.transactions.follow(after)
 

@@ -11,6 +11,8 @@ costs nothing: partitions call it when their committed end moves.
    a small answer to the same client closely waits a few milliseconds, to take more along.
 4. Who reads only what is stable gets nothing of a transaction that is open, nor of what lies
    behind it, and is told which of the transactions it gets were aborted.
+5. Who names its rack may read from followers, up to the mark that they know of, and is sent to
+   one by the leader; everybody else only from leaders.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,6 +28,10 @@ from waystation.replication.epochs import EpochEnd
 from waystation.runtime.regions import FileRegion
 from waystation.runtime.timers import Timer, Timers
 from waystation.storage.txn_index import AbortedTxn
+
+Nearer = Callable[[Partition, Offset], int]
+"""Which replica that has an offset is nearer to a reader than its leader; -1 if none is."""
+NOBODY: Final = -1
 
 READ_COMMITTED: Final = 1
 """The isolation level of who wants stable records only."""
@@ -92,6 +98,8 @@ class Found(NamedTuple):
     next_offset: Offset = NO_OFFSET
     aborted: Sequence[AbortedTxn] = ()
     """The aborted transactions that reach into what was read, for who asked for stable records."""
+    nearer: int = NOBODY
+    """A replica to read from instead."""
 
     @property
     def nbytes(self) -> int:
@@ -111,6 +119,7 @@ class Found(NamedTuple):
             self.region is not None
             or self.error is not None
             or self.diverging is not None
+            or self.nearer != NOBODY
             or self.high_watermark != self.wanted.told_high_watermark
             or self.log_start != self.wanted.told_log_start
         )
@@ -124,6 +133,8 @@ class Limits(NamedTuple):
     max_wait_ms: int
     stable_only: bool = False
     """Whether to stop before the first open transaction: Kafka's ``read_committed``."""
+    nearer: Nearer | None = None
+    """For who named its rack."""
 
 
 class Polls:
@@ -205,7 +216,7 @@ class Fetch:
 
         HOT: once per partition of every fetch; a reader that keeps up finds nothing most times.
         """
-        stable_only = self._limits.stable_only
+        stable_only, nearer = self._limits.stable_only, self._limits.nearer
         for one, partition in self._pairs:
             if (
                 partition is None
@@ -214,6 +225,7 @@ class Fetch:
                     and not (stable_only and partition.stable == one.offset)
                 )
                 or one.last_fetched_epoch >= 0
+                or nearer is not None
                 or one.leader_epoch not in (NO_LEADER_EPOCH, partition.leadership.epoch)
             ):
                 return False
@@ -265,6 +277,7 @@ class Fetch:
                     partition.mark == one.offset or (stable_only and partition.stable == one.offset)
                 )
                 and not _is_wary(one)
+                and self._limits.nearer is None
             ):
                 log_start = partition.log.log_start
                 found.append(Found(one, None, None, partition.mark, log_start, partition.stable))
@@ -273,13 +286,16 @@ class Fetch:
                 unknown = self._replicas.unknown(one.topic, one.partition, one.topic_id)
                 result = Found(one, unknown)
             else:
-                result = _read_one(
-                    one, partition, left, at_least_one=total == 0, stable_only=stable_only
-                )
+                result = _read_one(one, partition, left, self._limits, at_least_one=total == 0)
             found.append(result)
             total += result.nbytes
             left -= result.nbytes
-            urgent = urgent or result.error is not None or result.diverging is not None
+            urgent = (
+                urgent
+                or result.error is not None
+                or result.diverging is not None
+                or result.nearer != NOBODY
+            )
         return found, urgent or total >= self._limits.min_bytes
 
 
@@ -289,13 +305,20 @@ def _is_wary(one: Wanted) -> bool:
 
 
 def _read_one(
-    one: Wanted, partition: Partition, left: int, *, at_least_one: bool, stable_only: bool
+    one: Wanted, partition: Partition, left: int, limits: Limits, *, at_least_one: bool
 ) -> Found:
     """HOT: once per partition of a fetch that has something to read."""
+    stable_only, nearer = limits.stable_only, limits.nearer
     try:
-        mark = partition.check_epoch(one.leader_epoch).high_watermark
         log = partition.log
-        last_stable = partition.last_stable if stable_only else partition.stable
+        if nearer is None:
+            mark = partition.check_epoch(one.leader_epoch).high_watermark
+            last_stable = partition.last_stable if stable_only else partition.stable
+        else:
+            mark = partition.check_readable(one.leader_epoch)
+            last_stable = partition.last_stable
+            if partition.leading and (node := nearer(partition, one.offset)) != NOBODY:
+                return Found(one, None, None, mark, log.log_start, last_stable, nearer=node)
         diverging = _divergence(partition, one)
         if (
             one.offset == (last_stable if stable_only else mark)

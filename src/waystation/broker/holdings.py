@@ -3,7 +3,8 @@
 1. A partition is served only once its log is open and its leadership known.
 2. Of a directory that no topic claims any more, because the topic was deleted while this node
    was away, nothing is served; it is deleted as the topic would have been.
-3. A partition whose directory is offline stays assigned and answers with a storage error, until
+3. A replica that is moved away leaves nothing behind that could come back, should it return.
+4. A partition whose directory is offline stays assigned and answers with a storage error, until
    an operator repairs the disk; it is never silently made anew elsewhere.
 
 Disk work happens in a thread, so that making a thousand partitions does not stop the loop.
@@ -16,10 +17,12 @@ from pathlib import Path
 from waystation.broker.replicas import Replicas
 from waystation.cluster.duties import Duties, Duty
 from waystation.model.errors import StorageError
-from waystation.model.ids import NodeId, TopicPartition
+from waystation.model.ids import NodeId, TopicId, TopicPartition
+from waystation.model.offsets import NO_OFFSET, Millis
 from waystation.model.topics import TopicSettings
 from waystation.partition.meters import TopicMeters
 from waystation.partition.partition import Leadership, Partition
+from waystation.replication.lag import Paces
 from waystation.runtime.clock import Clock
 from waystation.storage.directory import DataDirectory
 from waystation.storage.flusher import Flusher, Stopwatch
@@ -30,6 +33,8 @@ from waystation.storage.worker import Worker
 from waystation.telemetry.logs import get_logger
 
 events = get_logger("broker")
+
+_LAG_MAX_MS = 30_000
 
 
 class Holdings:
@@ -45,7 +50,12 @@ class Holdings:
         clock: Clock,
         meters: TopicMeters,
         stopwatch: Stopwatch,
+        lag_max_ms: Callable[[], int] = lambda: _LAG_MAX_MS,
+        exists: Callable[[TopicId], bool] = lambda _: True,
     ) -> None:
+        """``exists`` says whether a topic still does, of which something is dropped."""
+        self._lag_max_ms = lag_max_ms
+        self._exists = exists
         self._node = node
         self._directories = directories
         self._replicas = replicas
@@ -173,7 +183,14 @@ class Holdings:
             )
             self._replicas.add(partition)
         state = duty.state
-        partition.follow_store(Leadership(state.leader, state.leader_epoch, state.in_sync))
+        partition.follow_store(
+            Leadership(
+                state.leader, state.leader_epoch, state.in_sync, state.eligible, state.replicas
+            )
+        )
+        if partition.leading and partition.paces is None and len(state.replicas) > 1:
+            now = Millis(int(self._clock.monotonic() * 1_000))
+            partition.paces = Paces(self._node, state.in_sync, self._lag_max_ms(), now)
 
     async def _drop(self, duty: Duty) -> None:
         partition = self._replicas.find("", duty.name.partition, duty.topic_id)
@@ -183,8 +200,18 @@ class Holdings:
         if not self._replicas.of_topic(duty.name.topic):
             self._meters.forget(duty.name.topic)
         partition.drop()
+        self._void(partition)
         partition.log.directory.disown(partition.log)
         await asyncio.to_thread(partition.log.directory.delete_log, partition.log)
+
+    def _void(self, partition: Partition) -> None:
+        """Should this replica come back, nothing of the journal may come back with it."""
+        log = partition.log
+        if self._exists(partition.topic_id) and log.directory.offline is None:
+            try:
+                log.directory.void_journal(log, NO_OFFSET)
+            except StorageError as error:
+                events.error("journal.not.voided", partition=str(log.name), reason=str(error))
 
     def _reconfigure(self, topic: str) -> None:
         settings = self._settings_of(topic)

@@ -46,6 +46,8 @@ class FetchPartition(Struct):
     partition_max_bytes: int = field(int32)
     replica_directory_id: UUID = tagged(0, uuid, "17+")
     high_watermark: int = tagged(1, int64, "18+", default=NO_HIGH_WATERMARK)
+    # Ours: the end of what the follower has on disk, which counts where durability is asked for.
+    flushed_end: int = tagged(10_000, int64, "15+", default=-1)
 
 
 class FetchTopic(Struct):

@@ -1,7 +1,7 @@
 """One replica of a partition, as its node serves it.
 
 It joins a storage log (bytes on disk) with a replication core (what is committed) and those
-who wait for either.  Four promises:
+who wait for either.  Six promises:
 
 1. a batch is appended only while this node leads, under its epoch, after every check passed;
 2. ``acks=all`` is told "committed" only when the high watermark has passed the batch, which
@@ -10,17 +10,19 @@ who wait for either.  Four promises:
    committed records one at or past the last stable offset;
 4. after a failed write or sync everyone who waits is told, and nothing more is served from
    a log that cannot be trusted;
-5. while another leads, the log holds what that one's has, and nothing that was cut counts.
+5. while another leads, the log holds what that one's has, and nothing that was cut counts;
+6. a follower's end counts only if all before it is the same here: see ``followed_by``.
 
 All methods run on the loop's thread; only the flusher's syncs run elsewhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.model.errors import (
     FencedLeaderEpochError,
+    NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
@@ -30,6 +32,7 @@ from waystation.model.errors import (
 )
 from waystation.model.ids import (
     NO_LEADER_EPOCH,
+    BrokerEpoch,
     LeaderEpoch,
     NodeId,
     ProducerEpoch,
@@ -45,7 +48,8 @@ from waystation.partition.waiting import CommitWaiters, OnCommit, ReadWaiters
 from waystation.records.control import Marker, marker_batch
 from waystation.records.header import batches
 from waystation.replication.epochs import EpochEnd, LeaderEpochs
-from waystation.replication.leader import DISK, LeaderState
+from waystation.replication.lag import Paces
+from waystation.replication.leader import DISK, LeaderState, divergence
 from waystation.storage.flusher import Flusher
 from waystation.storage.journal import Journal
 from waystation.storage.log import Log, LogSlice
@@ -62,6 +66,9 @@ class Leadership(NamedTuple):
     leader: NodeId | None
     epoch: LeaderEpoch
     in_sync: tuple[NodeId, ...]
+    eligible: tuple[NodeId, ...] = ()
+    """Who else may lead: while there is anyone, nothing new commits."""
+    replicas: tuple[NodeId, ...] = ()
 
 
 class Partition:
@@ -83,9 +90,12 @@ class Partition:
         "mark",
         "meter",
         "name",
+        "paces",
         "read_waiters",
+        "replica_waiters",
         "settings",
         "stable",
+        "told_safe",
         "topic_id",
         "unflushed_records",
     )
@@ -112,6 +122,12 @@ class Partition:
         self.leadership = Leadership(None, NO_LEADER_EPOCH, ())
         self.commit_waiters = CommitWaiters()
         self.read_waiters = ReadWaiters(defer)
+        # Followers, who are told of every append, committed or not.
+        self.replica_waiters = ReadWaiters(defer)
+        # How followers keep up, while this node leads and there are any.
+        self.paces: Paces | None = None
+        # Called when more of the log is safe, while this node follows.
+        self.told_safe: Callable[[], None] | None = None
         self.unflushed_records = 0
         # The high watermark while leading, -1 otherwise: one look tells a reader of news.
         self.mark = NO_OFFSET
@@ -140,8 +156,18 @@ class Partition:
 
     @property
     def high_watermark(self) -> Offset:
-        """The end of what is committed; the log's start while nobody leads here."""
-        return self.log.log_start if self._state is None else self._state.high_watermark
+        """The end of what is committed, as far as this replica knows."""
+        return self.followed_mark if self._state is None else self._state.high_watermark
+
+    @property
+    def settled(self) -> bool:
+        """Whether this leader knows of everything that its predecessor committed."""
+        return self._state is not None and self._state.settled
+
+    @property
+    def state(self) -> LeaderState | None:
+        """What the leader knows of its replicas; ``None`` while another leads."""
+        return self._state
 
     @property
     def last_stable(self) -> Offset:
@@ -149,23 +175,40 @@ class Partition:
 
         A marker ends a transaction for readers once it is committed itself.
         """
+        if self._state is None:
+            return self.log.last_stable(self.followed_mark)
         return max(self.stable, self.log.log_start)
 
     def follow_store(self, leadership: Leadership) -> None:
         """Become what the coordination store says: leader of a new epoch, or not leader."""
         before, self.leadership = self.leadership, leadership
         if leadership.leader != self._node:
-            self._resign()
+            if self._state is not None or before[:2] != leadership[:2]:
+                self._resign()
         elif self._state is None or before.epoch != leadership.epoch:
             self._lead(leadership)
-        elif self._state.settle(leadership.in_sync):
+        else:
+            self._settle(self._state, leadership)
+
+    def _settle(self, state: LeaderState, leadership: Leadership) -> None:
+        """Others may be in sync than before; too few of them, and those who wait are told."""
+        if state.settle(leadership.in_sync, leadership.eligible):
             self._marked()
+        if not state.enough_replicas() and self._sequenced:
+            self.commit_waiters.fail(
+                NotEnoughReplicasAfterAppendError(self.name, state.in_sync.size, state.min_insync)
+            )
+
+    @property
+    def _sequenced(self) -> bool:
+        """Whether clients write to it: what coordinators write may wait for its replicas."""
+        return self.name.topic not in INTERNAL_TOPICS
 
     def _lead(self, leadership: Leadership) -> None:
         self._resign()
         log_end = self.log.log_end
-        # Alone in the set, what the log holds after recovery is what was ever acknowledged.
-        alone = leadership.in_sync == (self._node,)
+        # The only replica: what the log holds after recovery is what was ever acknowledged.
+        alone = leadership.in_sync == (self._node,) and len(leadership.replicas) < 2
         self._state = LeaderState(
             leadership.epoch,
             leadership.in_sync,
@@ -174,6 +217,7 @@ class Partition:
             leader=self._node,
             mark=self.safe_end if alone else self.followed_mark,
             log_end=log_end,
+            eligible=leadership.eligible,
         )
         self._set_marks(self._state.high_watermark)
         self._moved()
@@ -183,10 +227,18 @@ class Partition:
     def _resign(self) -> None:
         if self._state is not None:
             self._followed = self._state.high_watermark
-        self._state = None
+        self._state = self.paces = None
         self.mark = self.stable = NO_OFFSET
         self.commit_waiters.fail(self._not_leader())
         self.read_waiters.changed()
+        self.replica_waiters.changed()
+
+    def check_readable(self, claimed: int) -> Offset:
+        """The end of what a consumer may read here, whether this node leads or follows."""
+        if self._state is not None or self.leadership.leader in (None, self._node):
+            return self.check_epoch(claimed).high_watermark
+        self._check_claim(claimed, self.leadership.epoch)
+        return self.followed_mark
 
     def check_epoch(self, claimed: int) -> LeaderState:
         """The leader's state, if this node leads and the client's epoch, when given, is ours."""
@@ -194,14 +246,18 @@ class Partition:
         if state is None:
             raise self._not_leader()
         if claimed >= 0 and claimed != state.epoch:
-            if claimed < state.epoch:
-                raise FencedLeaderEpochError(
-                    f"{self.name} is at leader epoch {state.epoch}, the request says {claimed}"
-                )
-            raise UnknownLeaderEpochError(
-                f"{self.name} is at leader epoch {state.epoch}; {claimed} is not known yet"
-            )
+            self._check_claim(claimed, state.epoch)
         return state
+
+    def _check_claim(self, claimed: int, epoch: LeaderEpoch) -> None:
+        if 0 <= claimed < epoch:
+            raise FencedLeaderEpochError(
+                f"{self.name} is at leader epoch {epoch}, the request says {claimed}"
+            )
+        if claimed > epoch:
+            raise UnknownLeaderEpochError(
+                f"{self.name} is at leader epoch {epoch}; {claimed} is not known yet"
+            )
 
     def _not_leader(self) -> NotLeaderError:
         leader = self.leadership.leader
@@ -256,6 +312,8 @@ class Partition:
             self._moved()
             if self.unflushed_records >= self.settings.flush_messages:
                 self._flush()
+        if self.paces is not None:
+            self.replica_waiters.changed()
 
     def in_transaction(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
         """Whether exactly this producer in this epoch has a transaction open here."""
@@ -335,6 +393,56 @@ class Partition:
             self._journal.forget(self)
         self._journal_from = self._journaled_end = self.log.flushed_end
         self._followed = self.followed_mark
+
+    # --- followed by others -------------------------------------------------------------
+
+    def followed_by(
+        self,
+        node: NodeId,
+        life: BrokerEpoch,
+        offset: Offset,
+        last_epoch: LeaderEpoch,
+        safe_end: Offset,
+        now: Millis,
+    ) -> EpochEnd | None:
+        """A follower ends at ``offset``; where its log left this one, if that is no end of ours.
+
+        The caller has checked the epochs of leader and follower.
+
+        HOT: once per partition that a follower asks about.
+        """
+        state, log = self._state, self.log
+        assert state is not None, f"{self.name} is not led here"
+        diverging = divergence(log.epochs, log.log_end, offset, last_epoch)
+        if diverging is not None:
+            return diverging
+        if offset < log.log_start or offset > log.log_end:
+            raise OffsetOutOfRangeError(offset, log.log_start, log.log_end)
+        if state.on_follower(node, life, offset, safe_end):
+            self._marked()
+        if self.paces is not None:
+            counted = safe_end if state.durability == DISK else offset
+            self.paces.on_fetch(node, life, counted, log.log_end, now)
+        return None
+
+    def read_to_end(self, offset: Offset, max_bytes: int, *, at_least_one: bool) -> LogSlice:
+        """Whole batches for a follower, committed or not."""
+        return self.log.read(offset, max_bytes, self.log.log_end, at_least_one)
+
+    def court(self, nodes: Sequence[NodeId]) -> None:
+        """Let the mark wait for replicas that are about to join the in-sync set."""
+        if self._state is not None and self._state.court(nodes):
+            self._marked()
+
+    def propose(self, members: Sequence[NodeId]) -> None:
+        """Another in-sync set was asked for; what commits from now on is held by both."""
+        if self._state is not None and self._state.propose(members):
+            self._marked()
+
+    def give_up_proposal(self) -> None:
+        """The set that was asked for will never be stored."""
+        if self._state is not None:
+            self._settle(self._state, self.leadership)
 
     # --- syncing ------------------------------------------------------------------------
 
@@ -418,13 +526,18 @@ class Partition:
 
     def _moved(self) -> None:
         state = self._state
-        if state is not None and state.on_local(self.log.log_end, self.safe_end):
-            self._marked()
+        if state is not None:
+            if state.on_local(self.log.log_end, self.safe_end):
+                self._marked()
+        elif self.told_safe is not None:
+            self.told_safe()
 
     def _marked(self) -> None:
         self._set_marks(self.high_watermark)
         self.commit_waiters.release(self.mark)
         self.read_waiters.changed()
+        if self.paces is not None:
+            self.replica_waiters.changed()
 
     def _set_marks(self, mark: Offset) -> None:
         """HOT: once per commit.
@@ -441,6 +554,7 @@ class Partition:
         self.mark = self.stable = NO_OFFSET
         self.commit_waiters.fail(error)
         self.read_waiters.changed()
+        self.replica_waiters.changed()
 
     # --- reading ------------------------------------------------------------------------
 

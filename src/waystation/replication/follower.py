@@ -187,11 +187,11 @@ class FollowerState:
             case BackOff() | Stale():
                 pass
 
-    def failed(self, question: Question, now: Millis) -> None:
+    def failed(self, question: Question, now: Millis) -> BackOff | None:
         """No answer came, or none that could be carried out: ask again, a little later."""
-        if question == self._asked:
-            self._asked = None
-            self._back_off(ErrorCode.NETWORK_EXCEPTION, now)
+        if question != self._asked:
+            return None
+        return self._back_off(ErrorCode.NETWORK_EXCEPTION, now)
 
     def _back_off(self, error: ErrorCode, now: Millis) -> BackOff:
         self._asked = None

@@ -65,14 +65,14 @@ class Cluster(NamedTuple):
 class Paces:
     """The followers of one partition, seen by its leader, for one leader epoch."""
 
-    __slots__ = ("_lag_max_ms", "_leader", "_paces")
+    __slots__ = ("_leader", "_paces", "lag_max_ms")
 
     def __init__(
         self, leader: NodeId, in_sync: Iterable[NodeId], lag_max_ms: int, now: Millis
     ) -> None:
         """Members at the election have the whole time to be heard of."""
         self._leader = leader
-        self._lag_max_ms = lag_max_ms
+        self.lag_max_ms = lag_max_ms
         self._paces = {node: _Pace(now) for node in in_sync if node != leader}
 
     def on_fetch(
@@ -87,12 +87,32 @@ class Paces:
             pace = self._paces[node] = _Pace(_NEVER)
         pace.report(life, end, log_end, now)
 
+    def refresh(self, log_end: Offset, now: Millis) -> None:
+        """Note who has all that there is: those have from now on to fetch what comes next.
+
+        A follower that waits for news says nothing, so without this it would seem to be behind,
+        since the day it last spoke, as soon as something is appended.
+        """
+        for pace in self._paces.values():
+            if pace.end >= log_end:
+                pace.caught_up_at = now
+
+    def life_of(self, node: NodeId) -> BrokerEpoch | None:
+        """The incarnation that was heard of last."""
+        pace = self._paces.get(node)
+        return None if pace is None or pace.life < 0 else pace.life
+
+    def end_of(self, node: NodeId) -> Offset | None:
+        """What a follower has, if it was heard of."""
+        pace = self._paces.get(node)
+        return None if pace is None or pace.life < 0 else pace.end
+
     def caught_up(self, node: NodeId, log_end: Offset, now: Millis) -> bool:
         """Whether a follower keeps up."""
         pace = self._paces.get(node)
         if pace is None:
             return False
-        return pace.end >= log_end or now - pace.caught_up_at <= self._lag_max_ms
+        return pace.end >= log_end or now - pace.caught_up_at <= self.lag_max_ms
 
     def candidates(
         self, state: LeaderState, cluster: Cluster, log_end: Offset, now: Millis

@@ -4,7 +4,8 @@ A record is committed once every in-sync replica, leader included, holds it: on 
 ``durability=disk``, in its log with ``durability=memory``.  Three promises:
 
 1. with ``disk``, the high watermark never passes what some in-sync replica has not flushed;
-2. it stands still while the in-sync set has fewer members than ``min.insync.replicas``;
+2. it stands still while the in-sync set has fewer members than ``min.insync.replicas``, and
+   while the stored state names others who may lead: they lack what commits now;
 3. a new leader may not answer for the end of the log before it has caught up with its
    predecessor: see ``settled``.
 
@@ -28,6 +29,7 @@ class LeaderState:
 
     __slots__ = (
         "_courted",
+        "_eligible",
         "_end_at_election",
         "_flushed",
         "_leader",
@@ -48,8 +50,12 @@ class LeaderState:
         leader: NodeId,
         mark: Offset = _START,
         log_end: Offset = _START,
+        eligible: Sequence[NodeId] = (),
     ) -> None:
-        """``mark`` and ``log_end`` are where this replica stood when it was elected."""
+        """``mark`` and ``log_end`` are where this replica stood when it was elected.
+
+        ``eligible`` are those not in sync who may lead by the stored state.
+        """
         assert leader in in_sync, f"leader {leader} is not in sync: {in_sync}"
         self.epoch = epoch
         self.in_sync = InSync(tuple(in_sync))
@@ -60,6 +66,7 @@ class LeaderState:
         self._end_at_election = log_end
         self._mark = HighWatermark((), mark)
         self._courted: tuple[NodeId, ...] = ()
+        self._eligible = bool(eligible)
         self._count()
 
     @property
@@ -122,9 +129,10 @@ class LeaderState:
         self.in_sync = self.in_sync.proposing(tuple(members))
         return self._count()
 
-    def settle(self, members: Sequence[NodeId]) -> bool:
-        """The store holds ``members``; true if the high watermark moved."""
+    def settle(self, members: Sequence[NodeId], eligible: Sequence[NodeId] = ()) -> bool:
+        """The store holds ``members``, and names ``eligible``; true if the high watermark moved."""
         self.in_sync = self.in_sync.settled(tuple(members))
+        self._eligible = bool(eligible)
         return self._count()
 
     def reconfigure(self, min_insync: int, durability: str) -> bool:
@@ -141,7 +149,7 @@ class LeaderState:
 
     def _count(self) -> bool:
         counted = (*self.in_sync.counted, *self._courted)
-        return self._mark.count(counted, enough=self.enough_replicas())
+        return self._mark.count(counted, enough=self.enough_replicas() and not self._eligible)
 
 
 def divergence(

@@ -1,0 +1,113 @@
+"""What a follower does with one answer of its leader: append, cut, begin anew, or wait.
+
+``replication/follower.py`` decides; this carries it out on the partition's log, and tells those who
+watch.  Nothing here waits: a log is never seen between two of its states.
+"""
+
+from collections.abc import Callable
+
+from waystation.broker.settings import BrokerSettings
+from waystation.broker.throttle import FollowerThrottle
+from waystation.model.errors import CorruptBatchError, WaystationError
+from waystation.partition.partition import Partition
+from waystation.replication.follower import (
+    Answer,
+    Append,
+    BackOff,
+    FollowerState,
+    Question,
+    StartAnew,
+    Step,
+    Truncate,
+)
+from waystation.runtime.clock import Clock, SteadyClock
+from waystation.telemetry.logs import get_logger
+from waystation.telemetry.metrics import Registry
+
+_events = get_logger("replication")
+
+
+class Copying:
+    """Carries answers out; what all conversations of a broker share."""
+
+    def __init__(
+        self,
+        settings: Callable[[], BrokerSettings],
+        throttle: FollowerThrottle,
+        clock: Clock,
+        registry: Registry,
+    ) -> None:
+        self.settings = settings
+        self.throttle = throttle
+        self.clock = clock
+        # Waits are counted in steady time, records dated by the wall's.
+        self.steady = SteadyClock(clock)
+        self._received = registry.counter(
+            "waystation_replication_received_bytes_total",
+            "Bytes of record batches copied from leaders.",
+        )
+        self._refused = registry.counter(
+            "waystation_replication_refused_total",
+            "Answers of leaders that could not be carried out: damaged, or the disk is full.",
+        )
+        self._cut = registry.counter(
+            "waystation_replication_truncations_total",
+            "Times that a follower cut off what its leader does not have.",
+        )
+        self._lost = registry.counter(
+            "waystation_replication_committed_cut_total",
+            "Times that a follower cut off committed records, after an unclean election.",
+        )
+
+    def carry_out(
+        self, partition: Partition, state: FollowerState, question: Question, answer: Answer
+    ) -> BackOff | None:
+        """Do what the answer asks for; how long to wait if that, or the question, failed."""
+        step = state.decide(question, answer, partition, self.steady.now())
+        if isinstance(step, BackOff):
+            return step
+        try:
+            self._do(partition, step)
+        except (WaystationError, OSError) as error:
+            self._refused.add()
+            damaged = isinstance(error, CorruptBatchError)
+            _events.warning(
+                "replica.damaged" if damaged else "replica.not.written",
+                partition=str(partition.name),
+                leader=state.leader,
+                reason=str(error),
+            )
+            return state.failed(question, self.steady.now())
+        state.carried_out(step, partition)
+        return None
+
+    def _do(self, partition: Partition, step: Step) -> None:
+        match step:
+            case Append():
+                if step.data:
+                    partition.append_replicated(step.data, self.clock.now())
+                    self._received.value += len(step.data)
+                    self.throttle.received(partition, len(step.data))
+                partition.learn(step.mark, step.log_start)
+            case Truncate():
+                self._tell_cut(partition, step)
+                partition.truncate_to(step.offset)
+            case StartAnew():
+                _events.info("replica.begins", partition=str(partition.name), at=step.offset)
+                partition.start_at(step.offset)
+            case _:
+                pass
+
+    def _tell_cut(self, partition: Partition, step: Truncate) -> None:
+        self._cut.add()
+        facts = {
+            "partition": str(partition.name),
+            "at": step.offset,
+            "log_end": partition.log_end,
+            "epoch": partition.leadership.epoch,
+        }
+        if step.loses_committed:
+            self._lost.add()
+            _events.error("replica.cut.committed", **facts)
+        else:
+            _events.info("replica.cut", **facts)
