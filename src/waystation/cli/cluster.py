@@ -16,11 +16,13 @@ COMMANDS = {
     "start": "Start a broker of it, or etcd, that does not run.",
     "kill": "Kill a broker of it, or etcd.",
     "logs": "Show what a broker of it, or etcd, says.",
+    "migrate": "Move a single node's metadata to etcd or ZooKeeper.",
 }
 """Each with its line in --help, as one would need them."""
 
 _FILES = {
     **dict.fromkeys(("up", "down", "start", "kill", "logs"), "cluster_local"),
+    "migrate": "cluster_migrate",
 }
 
 

@@ -4,6 +4,8 @@
 2. A process that dies in the middle leaves all of a transaction or nothing.
 3. The file belongs to one process at a time; a second one is refused, and a dead one's hold
    ends with it.  Its leases end too: opening deletes what they held.
+4. A file whose items moved to another store keeps them, and says so to whoever opens it: no node
+   starts on what others have gone on from.
 
 Versions are the revision of the write, so they never repeat.  Time and watching are in
 ``sqlite.py``.
@@ -22,9 +24,11 @@ from waystation.coordination.store import (
     TxnResult,
     Versioned,
 )
-from waystation.model.errors import StoreInUseError, StoreUnavailableError
+from waystation.model.errors import StoreInUseError, StoreUnavailableError, WaystationError
 
 FORMAT = 1
+MOVED = 2
+"""The format of a file whose items are elsewhere now; versions that do not know it refuse it."""
 
 _SCHEMA = """
 CREATE TABLE items (
@@ -41,11 +45,23 @@ ON CONFLICT (key) DO UPDATE SET
 """
 
 
+class StoreMovedError(WaystationError):
+    """The file's items are in another store now."""
+
+    def __init__(self, path: Path, store: str) -> None:
+        self.path, self.store = path, store
+        super().__init__(
+            f"{path}: this node's metadata moved to {store}. Remedy: start it with --store {store}"
+        )
+
+
 class SqliteItems:
     """An open file; every method is one transaction."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, even_if_moved: bool = False) -> None:
+        """``even_if_moved`` is for whoever moves the items, not for who would use them."""
         self._path = path
+        self._even_if_moved = even_if_moved
         with self._reporting():
             self._db = sqlite3.connect(path, isolation_level=None, timeout=0)
             try:
@@ -103,6 +119,28 @@ class SqliteItems:
         self.revision = revision
         return Change(revision, {}, held)
 
+    @property
+    def moved_to(self) -> str | None:
+        """Where the items are now, if not here."""
+        with self._reporting():
+            if self._format() != MOVED:
+                return None
+            (store,) = self._db.execute("SELECT store FROM moved").fetchone()
+        return str(store)
+
+    def mark_moved(self, store: str) -> None:
+        """Let nobody use the items here any more; they stay, to be looked at."""
+        with self._transaction():
+            self._db.execute("CREATE TABLE moved (store TEXT NOT NULL)")
+            self._db.execute("INSERT INTO moved VALUES (?)", (store,))
+            self._db.execute(f"PRAGMA user_version = {MOVED}")
+
+    def unmark_moved(self) -> None:
+        """Let the items be used again: they did not arrive."""
+        with self._transaction():
+            self._db.execute("DROP TABLE moved")
+            self._db.execute(f"PRAGMA user_version = {FORMAT}")
+
     def _open(self) -> int:
         # Exclusive before anything is read: no shared-memory file, and the lock is kept.
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -118,17 +156,25 @@ class SqliteItems:
 
     def _prepare(self) -> None:
         """Make a new file ours; refuse one that another program or a newer version made."""
-        (found,) = self._db.execute("PRAGMA user_version").fetchone()
+        found = self._format()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if found == 0 and tables == 0:
             for statement in _SCHEMA.split(";"):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {FORMAT}")
+        elif found == MOVED and self._even_if_moved:
+            pass
+        elif found == MOVED:
+            (store,) = self._db.execute("SELECT store FROM moved").fetchone()
+            raise StoreMovedError(self._path, str(store))
         elif found != FORMAT:
             raise StoreUnavailableError(
                 f"{self._path} has format {found}, this version reads {FORMAT}: it belongs to "
                 "another program or to a newer Waystation"
             )
+
+    def _format(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def _version_of(self, key: str) -> int:
         row = self._db.execute("SELECT version FROM items WHERE key = ?", (key,)).fetchone()
