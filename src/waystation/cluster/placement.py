@@ -55,12 +55,14 @@ def place(
     if factor > len(ring):
         raise InvalidReplicationFactorError(
             f"replication factor {factor} is larger than the number of brokers: "
-            f"{len(ring)} registered"
+            f"{len(ring)} registered. Remedy: ask for {len(ring)} or less, or start more brokers"
         )
     if factor > machines and not share_machines:
         raise InvalidReplicationFactorError(
             f"replication factor {factor} is larger than the number of machines: {len(ring)} "
-            f"brokers run on {machines}, and two replicas on one machine would die together"
+            f"brokers run on {machines}, and two replicas on one machine would die together. "
+            f"Remedy: ask for {machines} or less, start brokers elsewhere, or set "
+            "replicas.share.machine=true"
         )
     start = topic_id.int % len(ring)
     return tuple(_replicas(ring, start + number, factor) for number in partitions)
@@ -141,7 +143,7 @@ def check_assignment(
         unknown = [node for node in each if node not in brokers]
         if unknown:
             raise InvalidReplicaAssignmentError(
-                f"broker {unknown[0]} is not registered; there are {sorted(brokers)}"
+                f"broker {unknown[0]} is not registered; there are {sorted(set(brokers))}"
             )
         if len(each) != factor:
             raise InvalidReplicaAssignmentError(
