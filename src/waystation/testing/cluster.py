@@ -88,8 +88,9 @@ class LocalCluster:
         if self._own_store is not None:
             await self._own_store.open()
         try:
-            for number in self.ids:
-                await self.start(number)
+            await asyncio.gather(*map(self.start, self.ids))
+            # A question at any of them is about everybody.
+            await self.until(lambda: all(map(self._knows_all, self.nodes.values())))
         except BaseException:
             await self.aclose()
             raise
@@ -229,11 +230,15 @@ class LocalCluster:
     def _settings(self, number: int) -> NodeSettings:
         own = {
             "node.id": str(number),
+            "broker.machine": f"machine-{number}",
             "listen": self._addresses.get(number, "127.0.0.1:0"),
             "log.dirs": str(self.folder / f"node-{number}"),
         }
         given = {**self._options, **own, **self._options_of.get(number, {})}
         return load([("the test", given)])
+
+    def _knows_all(self, node: Node) -> bool:
+        return {*self.ids} <= {*node.broker.image.brokers}
 
     def _told(self) -> Iterator[str]:
         """For a test that failed: who runs, and what they think of the partitions."""
