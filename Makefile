@@ -10,8 +10,10 @@ COMPILED := $(wildcard src/waystation/records/*.pxd)
 COMPILED += $(COMPILED:.pxd=.py)
 # pytest workers for the tests that share the machine; tests marked `alone` follow, one by one.
 WORKERS ?= 2
+# How many worlds `make simulate` lets live.
+SEEDS ?= 100
 
-.PHONY: help run test check format bench soak compat demo pipeline clean
+.PHONY: help run test check format bench soak simulate compat demo pipeline clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -40,6 +42,9 @@ bench: $(STAMPS)/dev $(STAMPS)/tools ## the same loads against Waystation and it
 
 soak: $(STAMPS)/dev $(STAMPS)/tools ## the tests with full counts and durations; reports in docs/reports
 	$(BIN)/python tools/soak.py $(ARGS)
+
+simulate: $(STAMPS)/dev ## whole clusters in simulated worlds, SEEDS of them; what fails is remembered
+	$(BIN)/python -m tests.simulation.cluster_run 0-$$(($(SEEDS) - 1)) --workers $(WORKERS) --remember
 
 compat: $(STAMPS)/dev ## clients from npm, Maven Central and Go against a real broker
 	$(BIN)/python -m tests.compat $(ARGS)

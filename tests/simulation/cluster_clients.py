@@ -131,6 +131,14 @@ class Clients:
                 self._world.note(f"topics are not made: {error}")
             await asyncio.sleep(0.2)
 
+    async def operate(self, wish: Callable[[Admin], Awaitable[object]], what: str) -> None:
+        """An operator's wish, which may come true or not."""
+        try:
+            async with Admin(self._bootstrap) as admin:
+                self._world.note(f"{what}: {await wish(admin)}")
+        except (WaystationError, OSError) as error:
+            self._world.note(f"{what}: {type(error).__name__} {error}")
+
     async def read_everything(self) -> None:
         """The last reader: everything, to the end."""
         loop = asyncio.get_running_loop()

@@ -6,13 +6,14 @@ comes a storm of faults, then calm in which everything must come right by itself
 replicas hold the same, and a last reader reads everything.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from random import Random
 from typing import NamedTuple
 
-from tests.simulation.cluster_clients import Clients
+from tests.simulation.cluster_clients import INPUT, OUTPUT, Clients
 from tests.simulation.cluster_witness import Witness
+from waystation.client.admin import Admin
 from waystation.model.errors import WaystationError
 from waystation.node.settings import NodeSettings, load
 from waystation.testing.checker import Verdict, check
@@ -88,6 +89,7 @@ class ClusterLife:
         until_s = (CALM_FIRST_MS + STORM_MS) / 1_000
         self.clients = Clients(world, bootstrap, luck.partitions, until_s)
         self.calm = True
+        self.drained: dict[int, None] = {}
 
     def run(self) -> Outcome:
         """Live it; whatever is wrong raises."""
@@ -214,6 +216,12 @@ class ClusterLife:
             self.restart(number)
         for name in self.clients.names:
             self.clients.revive(name)
+        for number in self.drained:
+            self.operate(lambda admin, number=number: admin.undrain_broker(number), "undrain")  # type: ignore[misc]
+
+    def operate(self, wish: Callable[[Admin], Awaitable[object]], what: str) -> None:
+        """Have an operator ask for something."""
+        self.clients.machine("operator").spawn(self.clients.operate(wish, what))
 
     def restart(self, number: int) -> None:
         """Give a broker that is off its power back, and start it."""
@@ -374,6 +382,30 @@ def _kill_client(life: ClusterLife) -> None:
     life.after(100, 2_000, lambda: life.clients.revive(name))
 
 
+def _reassign(life: ClusterLife) -> None:
+    """An operator wants a partition elsewhere, or its leader, or fewer replicas of it."""
+    chance, brokers = life.world.chance, list(life.processes)
+    topic = chance.choice([INPUT, OUTPUT, "__consumer_offsets", "__transaction_state"])
+    internal = topic.startswith("__")
+    where = (topic, 0 if internal else chance.randrange(life.luck.partitions))
+    wanted = chance.sample(brokers, life.luck.replicas)
+    life.operate(lambda admin: admin.alter_reassignments({where: wanted}), f"move {where}")
+
+
+def _elect(life: ClusterLife) -> None:
+    """An operator wants preferred leaders back."""
+    life.operate(lambda admin: admin.elect_leaders(), "elect")
+
+
+def _drain(life: ClusterLife) -> None:
+    """An operator wants a broker to hold nothing, and changes its mind."""
+    number = life.some_broker()
+    life.drained[number] = None
+    life.operate(lambda admin: admin.drain_broker(number), f"drain {number}")
+    back = lambda: life.operate(lambda admin: admin.undrain_broker(number), f"undrain {number}")  # noqa: E731
+    life.after(500, 4_000, back)
+
+
 BLOWS: dict[str, Blow] = {
     "crash": _crash,
     "crash all": _crash_all,
@@ -386,4 +418,7 @@ BLOWS: dict[str, Blow] = {
     "store slow": _store_slow,
     "store forgets": _store_forgets,
     "kill client": _kill_client,
+    "reassign": _reassign,
+    "elect": _elect,
+    "drain": _drain,
 }

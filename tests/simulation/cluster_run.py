@@ -1,19 +1,40 @@
 """Lives of a cluster, one seed after the other: ``python -m tests.simulation.cluster_run 0-99``.
 
-Runs in a process with ``PYTHONHASHSEED=0``: a set of names has another order otherwise, and with it
-the run.  What fails is told with its story, and the next seed is tried all the same.
+Each piece of work runs in a process of its own with ``PYTHONHASHSEED=0``: a set of names has
+another order otherwise, and with it the run.  What fails is told with its story, and the next seed
+is tried all the same.  With ``--remember`` seeds that fail join those in ``regressions.txt``, which
+the tests always run.
 """
 
 import argparse
 import gc
 import os
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
 
 from tests.simulation.cluster_life import ClusterLife, Outcome
 from waystation.telemetry.logs import configure
+
+REGRESSIONS = Path(__file__).with_name("regressions.txt")
+_ROOT = Path(__file__).parent.parent.parent
+_SEEDS_PER_PROCESS = 20
+
+
+class Tally(NamedTuple):
+    """What many lives were like."""
+
+    good: int
+    failed: tuple[int, ...]
+    events: int
+    elections: int
+    acknowledged: int
+    said: str
 
 
 def seeds_of(text: str) -> list[int]:
@@ -25,29 +46,13 @@ def seeds_of(text: str) -> list[int]:
     return found
 
 
-def run_seeds(seeds: Iterable[int], *, loud: bool) -> tuple[list[Outcome], list[int]]:
-    """The lives that went well, and the seeds of those that did not."""
-    lived, failed = [], []
-    for seed in seeds:
-        began = time.perf_counter()
-        try:
-            outcome = live(seed)
-        except Exception as error:  # the outermost frame of a life
-            failed.append(seed)
-            _print(f"seed {seed} FAILED: {error}")
-            _print("".join(traceback.format_exception(error)) if loud else "")
-            continue
-        lived.append(outcome)
-        if loud:
-            took_s = time.perf_counter() - began
-            verdict = outcome.verdict
-            _print(
-                f"seed {seed}: {took_s:.2f} s, {outcome.events} events, {outcome.elections} "
-                f"elections, {verdict.acknowledged} of {verdict.writes} acknowledged, "
-                f"{verdict.reads} reads, {verdict.committed}/{verdict.aborted} transactions, "
-                f"settled in {outcome.settled_ms:.0f} ms"
-            )
-    return lived, failed
+def remembered() -> list[int]:
+    """The seeds that failed once."""
+    lines = REGRESSIONS.read_text().splitlines() if REGRESSIONS.exists() else []
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+# --- in one process -------------------------------------------------------------------------------
 
 
 def live(seed: int) -> Outcome:
@@ -66,30 +71,92 @@ def live(seed: int) -> Outcome:
         gc.collect()
 
 
+def live_all(seeds: Iterable[int]) -> int:
+    """One after the other, each told in a line; how many went wrong."""
+    wrong = 0
+    for seed in seeds:
+        began = time.perf_counter()
+        try:
+            outcome = live(seed)
+        except Exception as error:  # the outermost frame of a life
+            wrong += 1
+            _print(f"seed {seed} FAILED: {error}")
+            _print("".join(traceback.format_exception(error)))
+            continue
+        verdict, took_s = outcome.verdict, time.perf_counter() - began
+        _print(
+            f"seed {seed}: good, {outcome.events} events, {outcome.elections} elections, "
+            f"{verdict.acknowledged} of {verdict.writes} acknowledged, {verdict.reads} reads, "
+            f"{verdict.committed}/{verdict.aborted} transactions, settled in "
+            f"{outcome.settled_ms:.0f} ms; {took_s:.2f} s"
+        )
+    return wrong
+
+
 def _ignored(_: object) -> None:
     """Coroutines of a world that has ended cannot clean up."""
 
 
+# --- in many --------------------------------------------------------------------------------------
+
+
+def run(seeds: Sequence[int], workers: int = 1, echo: bool = False) -> Tally:
+    """Live all of these, a few in each process."""
+    pieces = [
+        seeds[at : at + _SEEDS_PER_PROCESS] for at in range(0, len(seeds), _SEEDS_PER_PROCESS)
+    ]
+    with ThreadPoolExecutor(workers) as pool:
+        told = list(pool.map(lambda piece: _run_piece(piece, echo), pieces))
+    lines = [line for one in told for line in one.splitlines() if line.startswith("seed ")]
+    good = [line.replace(",", "").split() for line in lines if ": good," in line]
+    done = {int(words[1].rstrip(":")) for words in good}
+    return Tally(
+        good=len(good),
+        failed=tuple(seed for seed in seeds if seed not in done),
+        events=sum(int(words[3]) for words in good),
+        elections=sum(int(words[5]) for words in good),
+        acknowledged=sum(int(words[7]) for words in good),
+        said="".join(told),
+    )
+
+
+def _run_piece(seeds: Sequence[int], echo: bool) -> str:
+    command = [sys.executable, "-m", "tests.simulation.cluster_run", "--here"]
+    ended = subprocess.run(
+        [*command, ",".join(map(str, seeds))],
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if echo:
+        _print(ended.stdout.rstrip())
+    return ended.stdout
+
+
 def main(arguments: Sequence[str]) -> int:
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation.cluster_run", *arguments])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", type=seeds_of)
-    parser.add_argument("--quiet", action="store_true")
+    parser.add_argument("--workers", type=int, default=1, help="processes at a time")
+    parser.add_argument("--here", action="store_true", help="in this process")
+    parser.add_argument("--remember", action="store_true", help="add what fails to the regressions")
     given = parser.parse_args(arguments)
-    configure("info")
+    if given.here:
+        configure("info")
+        return bool(live_all(given.seeds))
     began = time.perf_counter()
-    lived, failed = run_seeds(given.seeds, loud=not given.quiet)
-    took_s = time.perf_counter() - began
+    tally = run(given.seeds, given.workers, echo=True)
     _print(
-        f"{len(lived)} of {len(given.seeds)} lives were good, "
-        f"{sum(one.events for one in lived)} events, "
-        f"{sum(one.elections for one in lived)} elections, "
-        f"{sum(one.verdict.acknowledged for one in lived)} acknowledged, {took_s:.0f} s; "
-        f"failed: {failed or 'none'}"
+        f"{tally.good} of {len(given.seeds)} lives were good: {tally.events} events, "
+        f"{tally.elections} elections, {tally.acknowledged} acknowledged, "
+        f"{time.perf_counter() - began:.0f} s; failed: {list(tally.failed) or 'none'}"
     )
-    return bool(failed)
+    if given.remember and tally.failed:
+        with REGRESSIONS.open("a") as file:
+            file.writelines(f"{seed}\n" for seed in tally.failed if seed not in remembered())
+    return bool(tally.failed)
 
 
 def _print(line: str) -> None:

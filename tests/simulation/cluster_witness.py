@@ -222,6 +222,8 @@ class Witness:
             return f"only {list(self.image.brokers)} are registered"
         if self.image.controller is None:
             return "nobody is controller"
+        if self.image.reassignments or self.image.drains:
+            return f"{self.image.reassignments}, {self.image.drains} are under way"
         for topic in self.image.topics.values():
             for number, state in enumerate(topic.partitions):
                 if state.leader is None or set(state.in_sync) != set(state.replicas):
