@@ -46,7 +46,7 @@ async def topic(broker: Broker, name: str = "orders", **options: str) -> Partiti
 
 
 def archives_of(broker: Broker, registry: Registry | None = None) -> Archives:
-    return Archives(broker.groups, broker.replicas, str, registry or Registry())
+    return Archives(broker.groups, broker.replicas, broker.peers, str, registry or Registry())
 
 
 async def kept_from(broker: Broker, partition: Partition) -> int | None:

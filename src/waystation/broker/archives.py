@@ -5,7 +5,7 @@ Such a topic keeps what its group has not committed, however old it is and howev
 1. What is told here is committed itself: no crash takes a position back after records were
    deleted on its word.
 2. Whatever keeps a position from being known, be it that the group has none yet, that its
-   coordinator still loads or that another node coordinates it, lets nothing go.
+   coordinator still loads or, on another broker, does not answer, lets nothing go.
 3. A position counts for the topic it was committed for, not for a namesake made since.
 4. The cluster's own topics wait for nobody.
 
@@ -18,10 +18,17 @@ from collections import Counter
 from collections.abc import Callable
 
 from waystation.broker.coordinators import GroupCoordinators
+from waystation.broker.peers import Peers
 from waystation.broker.replicas import Replicas
 from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.groups.offsets import Position
-from waystation.model.errors import WaystationError
+from waystation.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from waystation.model.errors import NotCoordinatorError, WaystationError
 from waystation.model.ids import TopicId, TopicPartition
 from waystation.model.offsets import Offset
 from waystation.partition.partition import Partition
@@ -33,8 +40,12 @@ _events = get_logger("archives")
 # A coordinator that cannot commit answers nobody; those who would delete ask again later.
 _PATIENCE_S = 1.0
 
+# The first version in which topics are asked about by their ids.
+_BY_ID = 10
+
 _Place = tuple[str, TopicId, int]
 """Group, topic and partition."""
+_Positions = dict[tuple[TopicId, int], Offset]
 
 
 class Archives:
@@ -44,12 +55,14 @@ class Archives:
         self,
         groups: GroupCoordinators,
         replicas: Replicas,
+        peers: Peers,
         label: Callable[[str], str],
         registry: Registry,
     ) -> None:
         """``label`` is the name under which a topic is counted."""
         self._groups = groups
         self._replicas = replicas
+        self._peers = peers
         self._label = label
         self._positions: dict[_Place, Offset] = {}
         self._held: dict[TopicPartition, int] = {}
@@ -63,11 +76,11 @@ class Archives:
     async def look(self) -> None:
         """Ask the groups that topics wait for how far they are; no topic waits, nobody is asked."""
         waiting = self._waiting()
-        asked = await asyncio.gather(*map(self._positions_of, waiting))
+        asked = await asyncio.gather(*(self._positions_of(*one) for one in waiting.items()))
         self._positions = {
-            (group, position.topic_id, position.partition): Offset(position.offset)
+            (group, *place): offset
             for group, positions in zip(waiting, asked, strict=True)
-            for position in positions
+            for place, offset in positions.items()
         }
         held_back = {one.name for partitions in waiting.values() for one in partitions}
         self._held = {name: size for name, size in self._held.items() if name in held_back}
@@ -101,17 +114,48 @@ class Archives:
                 waiting.setdefault(group, []).append(partition)
         return waiting
 
-    async def _positions_of(self, group: str) -> tuple[Position, ...]:
+    async def _positions_of(self, group: str, partitions: list[Partition]) -> _Positions:
         try:
-            host = self._groups.host_of(group)
             async with asyncio.timeout(_PATIENCE_S):
-                found: tuple[Position, ...] = await host.ask(
-                    lambda now, to: host.machine.positions(now, group, to)
-                )
+                try:
+                    return await self._positions_here(group)
+                except NotCoordinatorError:
+                    return await self._positions_elsewhere(group, partitions)
         except (WaystationError, TimeoutError) as error:
             _events.debug("position.unknown", group=group, reason=str(error))
-            return ()
-        return found
+            return {}
+
+    async def _positions_here(self, group: str) -> _Positions:
+        host = self._groups.host_of(group)
+        found: tuple[Position, ...] = await host.ask(
+            lambda now, to: host.machine.positions(now, group, to)
+        )
+        return {(one.topic_id, one.partition): Offset(one.offset) for one in found}
+
+    async def _positions_elsewhere(self, group: str, partitions: list[Partition]) -> _Positions:
+        """As the coordinator on another broker has them.
+
+        It is asked by topic ids: what it has of a former life of a topic it has forgotten by the
+        time it knows the present one.
+        """
+        by_topic: dict[TopicId, list[int]] = {}
+        for partition in partitions:
+            by_topic.setdefault(partition.topic_id, []).append(partition.name.partition)
+        topics = [
+            OffsetFetchRequestTopic(topic_id=topic_id, partition_indexes=numbers)
+            for topic_id, numbers in by_topic.items()
+        ]
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
+        node = self._groups.leader_of(group)
+        answer = await self._peers.ask(node, asked, OffsetFetchResponse, version=_BY_ID)
+        return {
+            (TopicId(topic.topic_id), one.partition_index): Offset(one.committed_offset)
+            for found in answer.groups
+            if found.group_id == group and not found.error_code
+            for topic in found.topics
+            for one in topic.partitions
+            if not one.error_code and one.committed_offset >= 0
+        }
 
     def _held_by_topic(self) -> Reading:
         sizes: Counter[str] = Counter()

@@ -16,6 +16,7 @@ from waystation.broker.controller import Controlling
 from waystation.broker.coordinators import GroupCoordinators
 from waystation.broker.copying import Copying
 from waystation.broker.far_markers import FarMarkers
+from waystation.broker.far_transactions import FarTransactions
 from waystation.broker.fetch_sessions import FetchSessions
 from waystation.broker.fetching import Nearer
 from waystation.broker.followers import Followers
@@ -37,7 +38,7 @@ from waystation.broker.replicas import Replicas
 from waystation.broker.settings import BrokerSettings
 from waystation.broker.throttle import FollowerThrottle, LeaderThrottle
 from waystation.broker.topics import Topics
-from waystation.broker.transactions import TransactionCoordinators
+from waystation.broker.transactions import STATE_TOPIC, TransactionCoordinators
 from waystation.broker.view import ClusterView
 from waystation.client.transport import Connect
 from waystation.cluster.duties import duties
@@ -222,9 +223,13 @@ class Broker:
             self.node, self.replicas, self._view, store, lambda: self.settings, clock, registry
         )
         Gauges(registry, self.replicas, meters, directories, self.fetch_sessions, self.long_polls)
-        archives = Archives(self.groups, self.replicas, meters.label, registry)
+        archives = Archives(self.groups, self.replicas, self.peers, meters.label, registry)
         self.hanging = Hanging(
-            self.replicas, self.transactions, lambda: self._transaction_settings, clock
+            self.replicas,
+            self.transactions,
+            FarTransactions(self.peers, lambda: self._acting_on.topics.get(STATE_TOPIC)),
+            lambda: self._transaction_settings,
+            clock,
         )
         self._housekeeping = Housekeeping(
             self.replicas,
@@ -286,6 +291,7 @@ class Broker:
         # Nothing is fetched any more: whoever counts on this broker need not wait.
         await self._membership.leave()
         await self._cleaning.close()
+        await self.hanging.aclose()
         await self.transactions.aclose()
         await self.groups.aclose()
         await self._holdings.close_journals()

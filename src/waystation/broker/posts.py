@@ -6,7 +6,8 @@ hashes to, as in Kafka, and to whoever leads that partition.
 1. A machine answers only while this node leads its partition in the epoch it was loaded in, and
    only once all of the partition is loaded.  Loading begins as soon as the node leads.
 2. Whatever ends a machine but a change of leadership, such as a full disk, is followed by
-   another load, later and later while it goes on failing.
+   another load, later and later while it goes on failing.  While there are fewer replicas in sync
+   than there must be, nothing can be remembered, and nothing is loaded.
 3. Partitions are loaded one after the other, so that those who are served meanwhile wait for at
    most one slice of it.
 
@@ -30,6 +31,7 @@ from waystation.model.errors import (
     CoordinatorLoadingError,
     CoordinatorNotAvailableError,
     NotCoordinatorError,
+    NotEnoughReplicasError,
     TopicExistsError,
     WaystationError,
 )
@@ -52,6 +54,8 @@ ID_BYTES_MAX = 32_767
 # What one decision may take, such as all members of a group and what they subscribe to.
 _DECISION_BYTES_MAX = 64 << 20
 _RETRY_S, _RETRY_MAX_S = 0.1, 10.0
+# Replicas come back by themselves, and those who wait for them should not wait for us.
+_REPLICAS_MAX_S = 0.5
 # A machine that lived for so long did not die of what the one before died of.
 _WELL_S = 60.0
 _HASHES_REMEMBERED = 1 << 14
@@ -272,6 +276,9 @@ class Posts(ABC, Generic[R]):
         """Load the partition, one at a time, and serve what belongs to it."""
         partition = self._replicas.get(self._topic_name, post.number)
         end = await settled(partition, post.epoch)
+        if partition.under_min_insync:
+            in_sync, least = partition.leadership.in_sync, partition.settings.min_insync_replicas
+            raise NotEnoughReplicasError(partition.name, len(in_sync), least)
         async with self._loading:
             if self._posts.get(post.number) is not post:
                 return
@@ -312,7 +319,10 @@ class Posts(ABC, Generic[R]):
     def _try_again(self, post: Post[R], error: WaystationError) -> None:
         if self._posts.get(post.number) is not post:
             return
-        delay_s = min(_RETRY_S * 2**post.failures, _RETRY_MAX_S)
+        longest_s = _RETRY_MAX_S
+        if isinstance(error, NotEnoughReplicasError):
+            longest_s = _REPLICAS_MAX_S
+        delay_s = min(_RETRY_S * 2**post.failures, longest_s)
         post.failures += 1
         _events.warning(
             "coordinator.failed",

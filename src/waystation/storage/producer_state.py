@@ -62,6 +62,8 @@ class OpenTransaction(NamedTuple):
     began_at: Millis
     """By this node's clock.  After a restart it counts from the first look at the log; before
     that it is what the newest batch says."""
+    last_offset: Offset = NO_OFFSET
+    """Of its newest batch with a sequence, in this epoch; -1 if none is remembered."""
 
 
 class Producer:
@@ -135,6 +137,7 @@ class ProducerStates:
                 one.txn_start,
                 one.last_timestamp,
                 one.txn_began_at if one.txn_began_at >= 0 else one.last_timestamp,
+                one.batches[-1].last_offset if one.batches else NO_OFFSET,
             )
             for one in (self._producers[producer_id] for producer_id in self.unstable.open)
         ]
