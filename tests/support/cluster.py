@@ -196,7 +196,7 @@ class ProcessCluster:
 
     def _broker(self, number: int) -> BrokerProcess:
         endpoints = self.store.endpoints
-        own = {"node.id": str(number)}
+        own = {"node.id": str(number), "broker.machine": f"machine-{number}"}
         listen = f"127.0.0.1:{free_ports(1)[0]}"
         if self._relayed:
             endpoints = tuple(self.links.relay(STORE, one, number) for one in endpoints)
