@@ -190,6 +190,7 @@ class LocalNodes:
         """Copies on three brokers where there are three, as if each had a machine to itself."""
         copies = min(3, len(self.plan.brokers))
         return {
+            "broker.machine": broker.name,
             "default.replication.factor": str(copies),
             "min.insync.replicas": str(max(1, copies - 1)),
         }
