@@ -11,6 +11,7 @@ What followers fetch is in ``replica_fetch.py``.
 from collections.abc import Iterator
 
 from waystation.apis.call import Call
+from waystation.apis.endpoints import endpoints_of
 from waystation.apis.replica_fetch import answer_replica, replica_of
 from waystation.broker.broker import Broker
 from waystation.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, FetchSession
@@ -22,6 +23,7 @@ from waystation.messages.fetch import (
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from waystation.model.errors import NotLeaderError, WaystationError
@@ -51,8 +53,12 @@ def answer(broker: Broker, call: Call[FetchRequest]) -> None:
         elif session is not None:
             session.news(found)
         session_id = NO_SESSION if session is None else session.id
-        topics = _topics(told, stable_only=limits.stable_only)
-        call.reply(FetchResponse(session_id=session_id, responses=topics))
+        response = FetchResponse(
+            session_id=session_id, responses=_topics(told, stable_only=limits.stable_only)
+        )
+        if any(one.error is not None for one in told):
+            response.node_endpoints = _endpoints(broker, told)
+        call.reply(response)
 
     limits = Limits(
         request.min_bytes,
@@ -128,6 +134,13 @@ def _topics(found: list[Found], *, stable_only: bool) -> list[FetchableTopicResp
             ]
         topic.partitions.append(told)
     return list(topics.values())
+
+
+def _endpoints(broker: Broker, told: list[Found]) -> list[NodeEndpoint]:
+    """Where those are whom refusals name as leaders."""
+    strays = (one.error for one in told if isinstance(one.error, NotLeaderError))
+    leaders = {error.leader for error in strays if error.leader is not None}
+    return [NodeEndpoint(**one._asdict()) for one in endpoints_of(broker.image, leaders)]
 
 
 def _partition(found: Found) -> PartitionData:
