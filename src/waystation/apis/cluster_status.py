@@ -7,7 +7,6 @@ from waystation.apis.call import Call
 from waystation.broker.broker import Broker
 from waystation.cluster.health import Holding, Journey, Trouble, Unclean, health
 from waystation.cluster.image import ClusterImage
-from waystation.cluster.policies import TopicPolicy
 from waystation.messages.cluster_status import (
     ALL,
     NOBODY,
@@ -34,11 +33,8 @@ def answer(broker: Broker, call: Call[ClusterStatusRequest]) -> ClusterStatusRes
             error_code=ErrorCode.INVALID_REQUEST,
             error_message=f"a limit of {limit}: must be at least 0, or -1 for none",
         )
-
-    def policy_of(topic: str) -> TopicPolicy:
-        return TopicPolicy(broker.configs.topic(image, topic).min_insync_replicas)
-
-    found = health(image, policy_of)
+    share = broker.settings.replicas_share_machine
+    found = health(image, broker.configs.policy_of(image), share_machines=share)
     office = image.controller
     return ClusterStatusResponse(
         cluster_id=image.cluster_id or "",

@@ -118,7 +118,9 @@ class Broker:
             self.node, lambda: self.image, settings, topic_defaults, static, options
         )
         self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(chance.new_id()))
-        self.moves = Moves(self._view, self.configs.policy_of)
+        self.moves = Moves(
+            self._view, self.configs.policy_of, lambda: self.settings.replicas_share_machine
+        )
         self.peers = Peers(self.node, lambda: self._acting_on, connect, chance)
         self.producer_ids = ProducerIds(self._view)
         self._group_settings = self._groups_started_with = group_settings

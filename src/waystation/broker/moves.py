@@ -35,11 +35,17 @@ _events = get_logger("broker")
 class Moves:
     """Changes to who leads and who holds, through one broker."""
 
-    __slots__ = ("_policies", "_view")
+    __slots__ = ("_policies", "_share_machines", "_view")
 
-    def __init__(self, view: ClusterView, policies: Callable[[ClusterImage], PolicyOf]) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        policies: Callable[[ClusterImage], PolicyOf],
+        share_machines: Callable[[], bool],
+    ) -> None:
         self._view = view
         self._policies = policies
+        self._share_machines = share_machines
 
     async def elect_preferred(self, wanted: Iterable[TopicPartition] | None) -> Outcomes:
         """Let preferred leaders lead; of all partitions that are led by another, if ``None``."""
@@ -145,7 +151,7 @@ class Moves:
 
     def _left(self, node: NodeId) -> tuple[Held, int]:
         image = self._view.image
-        stuck = evacuate(image, 0, share_machines=False).stuck
+        stuck = evacuate(image, 0, share_machines=self._share_machines()).stuck
         return held(image, node), sum(one.node == node for one in stuck)
 
 
