@@ -13,7 +13,7 @@ from waystation.broker.cleaning import Cleaning
 from waystation.broker.cluster_gauges import ClusterGauges
 from waystation.broker.configs import Configs
 from waystation.broker.controller import Controlling
-from waystation.broker.coordinators import GroupCoordinators
+from waystation.broker.coordinators import OFFSETS_TOPIC, GroupCoordinators
 from waystation.broker.copying import Copying
 from waystation.broker.far_markers import FarMarkers
 from waystation.broker.far_transactions import FarTransactions
@@ -177,6 +177,7 @@ class Broker:
             self._membership,
             settings=lambda: self.settings,
             policy_of=self.configs.policy_of,
+            internal=self._internal_replication,
             clock=clock,
             registry=registry,
         )
@@ -346,6 +347,12 @@ class Broker:
 
     def _settings_of(self, topic: str) -> TopicSettings:
         return self.configs.topic(self._acting_on, topic)
+
+    def _internal_replication(self) -> dict[str, int]:
+        return {
+            OFFSETS_TOPIC: self._group_settings.offsets_topic_replication_factor,
+            STATE_TOPIC: self._transaction_settings.transaction_state_log_replication_factor,
+        }
 
     def _topic_defaults(self) -> TopicDefaults:
         return self.configs.topic_defaults(self.image)

@@ -11,7 +11,7 @@ lease, does; what is decided is in ``cluster/controller.py`` and depends on noth
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from waystation.broker.membership import Membership
 from waystation.broker.settings import BrokerSettings
@@ -53,15 +53,18 @@ class Controlling:
         *,
         settings: Callable[[], BrokerSettings],
         policy_of: Callable[[ClusterImage], PolicyOf],
+        internal: Callable[[], Mapping[str, int]],
         clock: Clock,
         registry: Registry,
     ) -> None:
+        """``internal`` is how many replicas the cluster's own topics shall have."""
         self._node = node
         self._store = store
         self._view = view
         self._membership = membership
         self._settings = settings
         self._policy_of = policy_of
+        self._internal = internal
         self._clock = clock
         self._epoch: int | None = None
         self._earlier = (0.0, ClusterImage())
@@ -172,6 +175,7 @@ class Controlling:
             share_machines=settings.replicas_share_machine,
             prefer=prefer,
             earlier=earlier,
+            internal=self._internal(),
         )
 
     async def _carry_out(self, image: ClusterImage, made: Decisions) -> None:

@@ -51,6 +51,9 @@ R = TypeVar("R")
 ID_BYTES_MAX = 32_767
 """What fits into a key of an internal topic."""
 
+MIN_INSYNC = 2
+"""In-sync replicas that a topic needs where nobody says otherwise, once it has three."""
+
 # What one decision may take, such as all members of a group and what they subscribe to.
 _DECISION_BYTES_MAX = 64 << 20
 _RETRY_S, _RETRY_MAX_S = 0.1, 10.0
@@ -64,12 +67,15 @@ _events = get_logger("coordinator")
 
 
 class InternalTopic(NamedTuple):
-    """How an internal topic is made; as many replicas as there are brokers, if that is fewer."""
+    """How an internal topic is made; as many replicas as can be apart, if that is fewer.
+
+    The controller adds the others as brokers join (``cluster/internal_topics.py``).
+    """
 
     partitions: int
     replication_factor: int
     segment_bytes: int
-    min_insync: int = 1
+    min_insync: int = MIN_INSYNC
 
 
 class Loaded(NamedTuple, Generic[R]):
@@ -356,7 +362,7 @@ class Posts(ABC, Generic[R]):
     def _spec(self) -> TopicSpec:
         """Whatever the broker's defaults for topics are, these are the cluster's own."""
         wanted = self._wanted()
-        factor = min(wanted.replication_factor, len(self._image.brokers))
+        factor = self._topics.factor_now(wanted.replication_factor)
         options = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -365,7 +371,7 @@ class Posts(ABC, Generic[R]):
             "message.timestamp.type": "CreateTime",
             "segment.bytes": str(wanted.segment_bytes),
         }
-        if wanted.min_insync > 1:
+        if wanted.min_insync != MIN_INSYNC:
             options["min.insync.replicas"] = str(min(wanted.min_insync, factor))
         return TopicSpec(self._topic_name, wanted.partitions, factor, options=options)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from waystation.broker.view import ClusterView
 from waystation.cluster.changes import Changes
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.internal_topics import factor_now
 from waystation.cluster.topics import (
     TopicDefaults,
     TopicPlan,
@@ -47,6 +48,11 @@ class Topics:
             return outcomes, [] if validate_only else [plan.changes for plan in plans]
 
         return await self._view.change(decide)
+
+    def factor_now(self, wanted: int) -> int:
+        """How many of ``wanted`` replicas of a topic can be apart at the moment."""
+        share = self._defaults().share_machines
+        return factor_now(self._view.image, wanted, share_machines=share)
 
     async def delete(self, name: str) -> None:
         """Let a topic and all its records be gone."""
