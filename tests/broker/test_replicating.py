@@ -9,8 +9,11 @@ import pytest
 from waystation.client.admin import Admin
 from waystation.client.consumer import Consumer
 from waystation.client.producer import Producer
+from waystation.model.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
+from waystation.model.offsets import Millis
 from waystation.node.node import Node
 from waystation.partition.partition import Partition
+from waystation.records.batch import BatchBuilder
 from waystation.testing.cluster import LocalCluster
 
 TOPIC = "orders"
@@ -81,3 +84,117 @@ async def test_all_replicas_hold_the_same_bytes(cluster: LocalCluster, durabilit
         assert len(copies) == 1
         await cluster.until(lambda: marks(cluster, number) == ends)  # noqa: B023
     assert len(await read(cluster, 500)) == 500
+
+
+async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(
+    cluster: LocalCluster,
+) -> None:
+    await made(cluster, 1, **{"min.insync.replicas": "2"})
+    async with Producer(cluster.bootstrap, acks="all", delivery_timeout_ms=20_000) as producer:
+        acknowledged = [(await producer.send(TOPIC, f"before {n}")).offset for n in range(20)]
+        first = cluster.leader(TOPIC)
+        assert first is not None
+        await cluster.kill(first)
+        acknowledged += [(await producer.send(TOPIC, f"after {n}")).offset for n in range(20)]
+
+        assert acknowledged == list(range(40))
+        assert cluster.leader(TOPIC) != first
+        await cluster.start(first)
+        await all_in_sync(cluster)
+        await producer.send(TOPIC, "all of us")
+    values = [b"before %d" % n for n in range(20)] + [b"after %d" % n for n in range(20)]
+
+    assert await read(cluster, 41) == [*values, b"all of us"]
+    await cluster.until(lambda: len({stored(cluster, node) for node in cluster.nodes}) == 1)
+
+
+async def test_a_tail_that_nobody_acknowledged_is_cut(cluster: LocalCluster) -> None:
+    await made(cluster, 1, **{"min.insync.replicas": "2"})
+    async with Producer(cluster.bootstrap, acks="all") as producer:
+        await producer.send(TOPIC, "kept")
+    first = cluster.leader(TOPIC)
+    assert first is not None
+    others = [node for node in cluster.nodes if node != first]
+    for node in others:
+        await cluster.nodes[node].broker.followers.aclose()
+    led = replica(cluster, first)
+    batch = BatchBuilder()
+    batch.append(None, b"never seen", timestamp=0)
+    led.append(memoryview(bytearray(batch.build())), 1, Millis(0))
+
+    assert (led.log_end, led.high_watermark) == (2, 1)
+    await cluster.kill(first)
+    await cluster.until(lambda: cluster.leader(TOPIC) in others)
+    async with Producer(cluster.bootstrap, acks=1) as producer:
+        assert (await producer.send(TOPIC, "instead")).offset == 1
+    await cluster.start(first)
+    await cluster.until(lambda: replica(cluster, first).log_end == 2)
+    leader = cluster.leader(TOPIC)
+    assert leader is not None
+
+    await cluster.until(lambda: stored(cluster, first) == stored(cluster, leader))
+
+
+async def test_a_producer_is_idempotent_through_a_failover(cluster: LocalCluster) -> None:
+    await made(cluster, 1, **{"min.insync.replicas": "2"})
+    batch = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=0)
+    batch.append(None, b"once", timestamp=0)
+    sent = batch.build()
+    first = cluster.leader(TOPIC)
+    assert first is not None
+    appended = replica(cluster, first).append(memoryview(bytearray(sent)), -1, Millis(0))
+    await cluster.until(lambda: replica(cluster, first).high_watermark == 1)
+    await cluster.kill(first)
+    await cluster.until(lambda: cluster.leader(TOPIC) not in (first, None))
+    second = cluster.leader(TOPIC)
+    assert second is not None
+    await cluster.until(lambda: replica(cluster, second).leading)
+    again = replica(cluster, second).append(memoryview(bytearray(sent)), -1, Millis(0))
+
+    assert again.duplicate
+    assert again.base_offset == appended.base_offset
+
+
+async def test_a_replica_that_lags_leaves_the_set_and_returns(cluster: LocalCluster) -> None:
+    await made(cluster, 1, **{"min.insync.replicas": "2"})
+    leader = cluster.leader(TOPIC)
+    lagging = next(node for node in cluster.nodes if node != leader)
+    assert leader is not None
+    async with Producer(cluster.bootstrap, acks="all") as producer:
+        await producer.send(TOPIC, "with everyone")
+        cluster.cut(lagging, leader)
+        await producer.send(TOPIC, "without it")
+        state = cluster.partition(TOPIC)
+
+        assert state is not None
+        assert lagging not in state.in_sync
+        cluster.mend()
+        await all_in_sync(cluster)
+        await producer.send(TOPIC, "with it")
+
+    assert len({stored(cluster, node) for node in cluster.nodes}) == 1
+
+
+async def test_too_few_replicas_are_told_before_and_after_the_append(
+    cluster: LocalCluster,
+) -> None:
+    await made(cluster, 1, **{"min.insync.replicas": "3"})
+    leader = cluster.leader(TOPIC)
+    lagging = next(node for node in cluster.nodes if node != leader)
+    assert leader is not None
+    async with Producer(cluster.bootstrap, acks="all") as producer:
+        await producer.send(TOPIC, "with everyone")
+    cluster.cut(lagging, leader)
+    led, heard = replica(cluster, leader), list[object]()
+    batch = BatchBuilder()
+    batch.append(None, b"waits", timestamp=0)
+    led.append(memoryview(bytearray(batch.build())), -1, Millis(0))
+
+    assert not led.when_committed(led.log_end, heard.append)
+    await cluster.until(lambda: heard)
+    assert isinstance(heard[0], NotEnoughReplicasAfterAppendError)
+    with pytest.raises(NotEnoughReplicasError):
+        led.append(memoryview(bytearray(batch.build())), -1, Millis(0))
+    cluster.mend()
+    await all_in_sync(cluster)
+    await cluster.until(lambda: led.high_watermark == 2)

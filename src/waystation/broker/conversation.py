@@ -146,7 +146,9 @@ class Conversation:
     def _speak(self) -> None:
         """Send a fetch if there is something to say, or none at the leader."""
         self._scheduled = False
-        if self._closed or self._opening or self._flying >= _FLYING_MAX:
+        if self._closed or self._peers.closed:
+            return
+        if self._opening or self._flying >= _FLYING_MAX:
             return
         if not self._copies and not (self._flying and self._forgotten):
             return

@@ -158,6 +158,11 @@ class Peers:
                 del self._links[node, purpose]
                 link.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether nobody is asked any more."""
+        return self._closed
+
     def close(self) -> None:
         """Ask nobody any more; whoever waits is told."""
         self._closed = True
