@@ -16,6 +16,7 @@ from waystation.model.errors import (
     StoreUnavailableError,
     WrongClusterError,
 )
+from waystation.model.ids import NodeId
 from waystation.node.node import Node
 from waystation.node.settings import NodeSettings, load
 from waystation.testing.cluster import LocalCluster
@@ -80,7 +81,7 @@ async def test_a_second_broker_of_the_same_id_gives_up(tmp_path: Path) -> None:
 async def test_a_broker_that_was_killed_knows_its_own_last_life(tmp_path: Path) -> None:
     slow = {"broker.session.timeout.ms": "30000"}
     async with LocalCluster(tmp_path, 2, options=slow) as cluster:
-        first = cluster.image.brokers[2]
+        first = cluster.image.brokers[NodeId(2)]
         await cluster.kill(2)
         began = monotonic()
         node = Node(settings(tmp_path / "node-2", node_id="2"), store=cluster.store)

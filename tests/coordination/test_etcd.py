@@ -9,6 +9,8 @@ from tests.conformance.shared_store_suite import SharedStoreSuite
 from tests.support.etcd import EtcdCluster
 
 from waystation.coordination.etcd import EtcdStore
+from waystation.model.errors import LeaseExpiredError
+from waystation.runtime.loops import run
 
 _folders = counting()
 
@@ -45,3 +47,17 @@ class TestEtcdStore(SharedStoreSuite):
         backend = EtcdBackend(etcd)
         yield backend
         backend.clear()
+
+
+async def test_a_lease_is_renewed_by_the_loop_of_another_thread(etcd: EtcdCluster) -> None:
+    async with EtcdStore(etcd.endpoints, "detached") as store:
+        lease = await store.lease(2_000)
+
+        async def renew() -> None:
+            async with lease.detached() as keep_alive:
+                await keep_alive()
+
+        await asyncio.to_thread(run, renew())
+        await lease.revoke()
+        with pytest.raises(LeaseExpiredError):
+            await asyncio.to_thread(run, renew())

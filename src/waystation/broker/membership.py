@@ -20,6 +20,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from waystation.broker.keeping_alive import KeepAlive
 from waystation.broker.view import ChangeLostError, ClusterView
 from waystation.cluster import keys
 from waystation.cluster.draining import leave, may_stop
@@ -34,12 +35,13 @@ from waystation.cluster.membership import (
 )
 from waystation.cluster.policies import PolicyOf
 from waystation.cluster.topics import sweep
-from waystation.coordination.store import CoordinationStore, Lease, LeaseId
+from waystation.coordination.store import CoordinationStore, DetachableLease, Lease, LeaseId
 from waystation.model.errors import (
     DuplicateBrokerError,
     LeaseExpiredError,
     StoreUnavailableError,
     UnknownBrokerError,
+    WaystationError,
     WrongClusterError,
 )
 from waystation.model.ids import NO_BROKER_EPOCH, BrokerEpoch, NodeId
@@ -251,21 +253,43 @@ class Membership:
     async def keep_alive(self) -> None:
         """Renew the lease for as long as the node runs."""
         while True:
-            await asyncio.sleep(self.session_s / _RENEWALS)
+            lease = self._lease
+            assert lease is not None, "kept alive before it joined"
             try:
-                await self._renew()
-            except (StoreUnavailableError, LeaseExpiredError, DuplicateBrokerError) as error:
-                _events.warning("membership.not.renewed", node=self._node, reason=str(error))
+                if isinstance(lease, DetachableLease):
+                    await self._renew_in_thread(lease)
+                else:
+                    await self._renew(lease)
+            except LeaseExpiredError:
+                self._heard()
+                _events.warning("membership.lost", node=self._node, action="registering anew")
+                await self._rejoin()
 
-    async def _renew(self) -> None:
-        assert self._lease is not None, "kept alive before it joined"
+    async def _renew(self, lease: Lease) -> None:
+        await asyncio.sleep(self.session_s / _RENEWALS)
         try:
-            await self._lease.keep_alive()
+            await lease.keep_alive()
             self._heard()
-        except LeaseExpiredError:
-            self._heard()
-            _events.warning("membership.lost", node=self._node, action="registering anew")
-            await self._rejoin()
+        except StoreUnavailableError as error:
+            _events.warning("membership.not.renewed", node=self._node, reason=str(error))
+
+    async def _renew_in_thread(self, lease: DetachableLease) -> None:
+        """Until the lease has ended, which is raised."""
+        news: asyncio.Queue[WaystationError | None] = asyncio.Queue()
+        every_s = self.session_s / _RENEWALS
+        thread = KeepAlive(lease, self.session_s, every_s, self._clock, news.put_nowait)
+        try:
+            while True:
+                match await news.get():
+                    case None:
+                        self._heard()
+                    case LeaseExpiredError() as ended:
+                        raise ended
+                    case error:
+                        reason = str(error)
+                        _events.warning("membership.not.renewed", node=self._node, reason=reason)
+        finally:
+            thread.close()
 
     def _heard(self) -> None:
         """Note that the store answers, and whether that is news."""
@@ -275,10 +299,17 @@ class Membership:
         self._renewed_at = now
 
     async def _rejoin(self) -> None:
-        """Register as another incarnation, and see it done."""
-        await self._wait_for_the_last_life()
-        await self._register()
-        await self._view.reached(await self._claim_office())
+        """Register as another incarnation, and see it done; try until that is so."""
+        while True:
+            try:
+                await self._wait_for_the_last_life()
+                await self._register()
+                break
+            except (StoreUnavailableError, LeaseExpiredError, DuplicateBrokerError) as error:
+                _events.error("membership.not.regained", node=self._node, reason=str(error))
+                await asyncio.sleep(self.session_s / _RENEWALS)
+        with contextlib.suppress(StoreUnavailableError, LeaseExpiredError):
+            await self._view.reached(await self._claim_office())
         _events.info("membership.regained", node=self._node, epoch=self.broker_epoch)
 
     # --- leaving --------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ survive servers, in ``etcd_watch.py``.
 """
 
 import ssl
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -57,13 +59,15 @@ class EtcdStore:
     ) -> None:
         """``endpoints`` are HOST:PORT of all servers; ``folder`` is what is ours in there."""
         self._root = f"{folder}/"
-        self._gateway = Gateway(
+        self._new_gateway = partial(
+            Gateway,
             endpoints,
             self._root.encode(),
             tls=tls,
             credentials=credentials,
             timeout_s=timeout_s,
         )
+        self._gateway = self._new_gateway()
         self._watches = EtcdWatches(self._gateway, self._root)
         self._name = f"etcd at {','.join(endpoints)}"
         self._closed = False
@@ -147,7 +151,25 @@ class EtcdStore:
 
     async def keep_alive(self, lease: LeaseId) -> None:
         """Behind ``lease.keep_alive``."""
-        answer = await self._ask("lease/keepalive", {"ID": lease}, KeepAliveAnswer)
+        self._renewed(lease, await self._ask("lease/keepalive", {"ID": lease}, KeepAliveAnswer))
+
+    @asynccontextmanager
+    async def keeping_alive(self, lease: LeaseId) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Behind ``lease.detached``: connections of its own, for a loop of its own."""
+        gateway = self._new_gateway()
+        await gateway.open()
+
+        async def renew() -> None:
+            body = {"ID": lease}
+            answer = await gateway.ask("lease/keepalive", body, KeepAliveAnswer, repeat=True)
+            self._renewed(lease, answer)
+
+        try:
+            yield renew
+        finally:
+            await gateway.close()
+
+    def _renewed(self, lease: LeaseId, answer: KeepAliveAnswer) -> None:
         if answer.result is None:
             raise StoreUnavailableError(f"{self._name} did not renew lease {lease}: {answer.error}")
         if not answer.result.TTL:
@@ -218,6 +240,10 @@ class EtcdLease:
     async def keep_alive(self) -> None:
         """Let the lease's time start anew; ``LeaseExpiredError`` if it ended before."""
         await self._store.keep_alive(self.id)
+
+    def detached(self) -> AbstractAsyncContextManager[Callable[[], Awaitable[None]]]:
+        """``keep_alive``, for the loop that enters this."""
+        return self._store.keeping_alive(self.id)
 
     async def revoke(self) -> None:
         """End the lease and delete its keys now."""

@@ -32,8 +32,9 @@ owner lists again.
 """
 
 import re
-from collections.abc import Collection, Mapping
-from typing import NamedTuple, NewType, Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, NewType, Protocol, runtime_checkable
 
 from waystation.model.errors import TransactionTooLargeError
 
@@ -96,6 +97,15 @@ class Lease(Protocol):
 
     async def revoke(self) -> None:
         """End the lease and delete its keys now; ending an ended lease is no error."""
+        ...
+
+
+@runtime_checkable
+class DetachableLease(Lease, Protocol):
+    """A lease that another thread's loop can renew while its own is busy."""
+
+    def detached(self) -> AbstractAsyncContextManager[Callable[[], Awaitable[None]]]:
+        """``keep_alive``, for the loop that enters this."""
         ...
 
 
