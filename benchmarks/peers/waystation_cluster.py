@@ -1,7 +1,7 @@
 """Waystation as a cluster: one etcd and several ``waystation serve``, everything else default.
 
-Brokers that name no machine count as having one each, so three replicas spread over three brokers
-of this one machine.
+Its brokers would not put two replicas of a partition on one machine unless they are told that they
+may; here they must.
 """
 
 from __future__ import annotations
@@ -56,7 +56,12 @@ class WaystationCluster:
     def _command(
         self, number: int, store: str, directory: Path, port: int, durability: str
     ) -> list[str]:
-        settings = {"durability": durability, **copies(self.brokers), **self._options}
+        settings = {
+            "durability": durability,
+            "replicas.share.machine": "true",
+            **copies(self.brokers),
+            **self._options,
+        }
         return [
             *(str(COMMAND), "serve", "--node-id", str(number), "--store", store),
             *("--listen", f"127.0.0.1:{port}", "--http", "none", "--data-dir", str(directory)),
