@@ -1,6 +1,8 @@
 """ListOffsets: the start, the end, the newest, or the first at or after a time.
 
-Who reads only committed records is shown nothing at or past the last stable offset.
+Who reads only committed records is shown nothing at or past the last stable offset.  A leader that
+was just elected does not answer for the end before it knows all that its predecessor committed:
+readers would see the end move back.
 """
 
 from waystation.apis.call import Call
@@ -21,8 +23,10 @@ from waystation.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from waystation.model.error_codes import ErrorCode
 from waystation.model.errors import (
     InvalidRequestError,
+    OffsetNotAvailableError,
     UnsupportedVersionError,
     WaystationError,
 )
@@ -39,6 +43,13 @@ _SPECIAL_FROM_VERSION = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 _NEVER = 1 << 15
+_UNSETTLED_FROM_VERSION = 5
+
+
+class LeaderNotAvailableError(WaystationError):
+    """What older clients are told while a new leader is not ready."""
+
+    code = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def answer(broker: Broker, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
@@ -83,6 +94,8 @@ def _partition(
         stable_only = call.message.isolation_level == READ_COMMITTED
         end = partition.last_stable if stable_only else partition.high_watermark
         told.offset, told.timestamp = _find(partition, asked.timestamp, end)
+        if not partition.settled and (asked.timestamp == LATEST or told.offset == NO_OFFSET):
+            raise _unsettled(partition, version)
     except WaystationError as error:
         told.error_code = error.code
         return told
@@ -90,6 +103,13 @@ def _partition(
         known = partition.log.epochs.epoch_at(Offset(told.offset))
         told.leader_epoch = known if known != NO_LEADER_EPOCH else partition.leadership.epoch
     return told
+
+
+def _unsettled(partition: Partition, version: int) -> WaystationError:
+    what = f"{partition.name} has a new leader, which is not sure of the end yet"
+    if version < _UNSETTLED_FROM_VERSION:
+        return LeaderNotAvailableError(what)
+    return OffsetNotAvailableError(what)
 
 
 def _find(partition: Partition, timestamp: int, end: Offset) -> tuple[Offset, Millis]:
