@@ -35,6 +35,13 @@ ELSEWHERE = {
     "open.files.max": "storage/test_directory.py",
     "recovery.bytes.max": "storage/test_directory.py",
     "offsets.retention.minutes": "groups/test_offsets.py",
+    "broker.machine": "broker/test_controller.py",
+    "replicas.share.machine": "broker/test_controller.py",
+    "auto.leader.rebalance.enable": "broker/test_controller.py",
+    "leader.imbalance.check.interval.seconds": "broker/test_controller.py",
+    "leader.imbalance.per.broker.percentage": "broker/test_controller.py",
+    "reassignment.moves.max": "broker/test_controller.py",
+    "store.connect.timeout.ms": "broker/test_membership_cluster.py",
 }
 
 
@@ -340,7 +347,8 @@ def test_copying_may_be_slowed_down_while_it_runs(client: Asking, option: str) -
 def test_what_is_shown_elsewhere_is_there() -> None:
     for option, path in ELSEWHERE.items():
         text = (TESTS / path).read_text()
-        assert option.replace(".", "_") in text, f"{path} does not mention {option}"
+        named = option in text or option.replace(".", "_") in text
+        assert named, f"{path} does not mention {option}"
 
 
 def test_every_option_of_a_broker_is_shown_to_do_something() -> None:

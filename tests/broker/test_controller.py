@@ -8,6 +8,7 @@ import pytest
 
 from waystation.client.admin import Admin
 from waystation.cluster.parts import ControllerImage, PartitionImage
+from waystation.model.errors import InvalidReplicationFactorError
 from waystation.node.node import Node
 from waystation.telemetry.exposition import render
 from waystation.testing.cluster import LocalCluster
@@ -24,7 +25,12 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 async def create(cluster: LocalCluster, partitions: int = 3, factor: int = 3) -> None:
     async with Admin(cluster.bootstrap) as admin:
         await admin.create_topic(TOPIC, partitions, replication_factor=factor)
-    await cluster.until(lambda: all(TOPIC in one.broker.image.topics for one in running(cluster)))
+    await known(cluster, TOPIC)
+
+
+async def known(cluster: LocalCluster, topic: str) -> None:
+    """Until every broker knows the topic: any of them may be asked next."""
+    await cluster.until(lambda: all(topic in one.broker.image.topics for one in running(cluster)))
 
 
 def running(cluster: LocalCluster) -> list[Node]:
@@ -154,3 +160,42 @@ async def test_default_topics_of_three_brokers_have_three_replicas(cluster: Loca
     assert sorted(state.replicas) == [1, 2, 3]
     node = running(cluster)[0]
     assert node.broker.configs.topic(node.broker.image, "plain").min_insync_replicas == 2
+
+
+async def test_replicas_share_a_machine_only_if_told(tmp_path: Path) -> None:
+    same = {number: {"broker.machine": "desk"} for number in (1, 2, 3)}
+    async with LocalCluster(
+        tmp_path, 3, options={"replicas.share.machine": "false"}, options_of=same
+    ) as cluster:
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.create_topic("plain")
+            await known(cluster, "plain")
+            assert len(state_of(cluster, "plain").replicas) == 1
+            with pytest.raises(InvalidReplicationFactorError, match="machine"):
+                await admin.create_topic(TOPIC, 3, replication_factor=3)
+            await admin.alter_configs(broker=1, set={"replicas.share.machine": "true"})
+            await admin.alter_configs(broker=2, set={"replicas.share.machine": "true"})
+            await admin.alter_configs(broker=3, set={"replicas.share.machine": "true"})
+
+            await admin.create_topic(TOPIC, 3, replication_factor=3)
+        assert len(state_of(cluster).replicas) == 3
+
+
+async def test_partitions_are_moved_a_few_at_a_time(tmp_path: Path) -> None:
+    options = {"reassignment.moves.max": "2"}
+    async with LocalCluster(tmp_path, 3, options=options) as cluster:
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.create_topic(TOPIC, assignments={n: [1] for n in range(12)})
+            await known(cluster, TOPIC)
+            told = await admin.alter_reassignments({(TOPIC, n): [2] for n in range(12)})
+            assert not any(told.values())
+        begun = []
+
+        def done() -> bool:
+            states = cluster.image.topic(TOPIC).partitions
+            begun.append(sum(len(state.replicas) == 2 for state in states))
+            return all(state.replicas == (2,) for state in states)
+
+        await cluster.until(done)
+        assert max(begun) <= 2
+        assert {*leaders(cluster)} == {2}
