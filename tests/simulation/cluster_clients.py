@@ -46,7 +46,7 @@ class Clients:
 
     def __init__(self, world: World, bootstrap: str, partitions: int, storm_s: float) -> None:
         self.history: list[Event] = []
-        self.finished = False
+        self.has_topics = self.finished = False
         self.busy: set[str] = set()
         """Who has not come to the end of its work."""
         self._world = world
@@ -126,6 +126,7 @@ class Clients:
                                 configs=configs,
                             )
                         )
+                self.has_topics = True
                 return
             except (WaystationError, OSError) as error:
                 self._world.note(f"topics are not made: {error}")

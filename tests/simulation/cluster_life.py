@@ -103,12 +103,14 @@ class ClusterLife:
         world, luck = self.world, self.luck
         for process in self.processes.values():
             process.start()
-        world.every(100, self.server.expire)
+        world.every(100, self._expire)
         world.every(_CHECK_EVERY_MS, self.witness.check)
         configs = {"min.insync.replicas": str(luck.min_insync), "durability": "disk"}
         operator = self.clients.machine("operator")
         operator.spawn(self.clients.make_topics(luck.replicas, configs))
         world.run(CALM_FIRST_MS)
+        if not self.clients.has_topics:
+            self._fail("in calm everything comes right", "topics were not made")
         chance = world.chance
         self.clients.enlist(
             writers=chance.randint(1, 2),
@@ -141,6 +143,11 @@ class ClusterLife:
             settled_ms,
         )
 
+    def _expire(self) -> None:
+        """A store that is not there ends no leases."""
+        if self.store.alive and not self.store.loop.paused:
+            self.server.expire()
+
     # --- the world ------------------------------------------------------------------------------
 
     def _add_broker(self, number: int) -> None:
@@ -159,6 +166,8 @@ class ClusterLife:
     def _settings(self, number: int) -> NodeSettings:
         options = {
             "node.id": str(number),
+            "broker.machine": f"b{number}",
+            "replica.lag.time.max.ms": "1000",
             "listen": f"b{number}:{PORT}",
             "insecure": "true",
             "http": "none",

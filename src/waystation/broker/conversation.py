@@ -153,7 +153,9 @@ class Conversation:
         if not self._copies and not (self._flying and self._forgotten):
             return
         request = self._request()
-        if request.topics or request.forgotten_topics_data or not self._flying:
+        # A session begins with a question: while all of them back off, nobody is asked anything.
+        is_due = request.forgotten_topics_data or not self._flying
+        if request.topics or (self._session_epoch and is_due):
             self._flying += 1
             self._opening = self._session_epoch == 0
             self._sent += 1
@@ -248,10 +250,9 @@ class Conversation:
         self._reports.clear()
         self._forgotten.clear()
         for copy in self._copies.values():
+            # One without a question is due already, or will be when its time has come.
             if copy.question is not None:
                 self._wait_and_ask(copy, copy.question)
-            else:
-                self._due[copy] = None
         self._schedule()
 
     def _wait_and_ask(self, copy: Copy, question: Question) -> None:
