@@ -7,6 +7,7 @@ import pytest
 
 from tests.partition.building import (
     ELSEWHERE,
+    HERE,
     MEMORY,
     NOW,
     World,
@@ -28,7 +29,7 @@ from waystation.model.errors import (
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Millis
 from waystation.model.topics import TopicSettings
-from waystation.partition.partition import Partition
+from waystation.partition.partition import Leadership, Partition
 from waystation.records.header import batches
 
 ALL, LEADER = -1, 1
@@ -303,3 +304,15 @@ def test_a_dropped_partition_answers_nobody(world: World, partition: Partition) 
     for refused in refusals:
         with pytest.raises(NotLeaderError):
             refused()
+
+
+def test_an_unanswered_change_counts_while_the_stored_state_is_the_same(world: World) -> None:
+    partition = world.partition()
+    partition.follow_store(Leadership(HERE, LeaderEpoch(1), (HERE,), (), (HERE,), 5))
+    partition.propose((HERE, ELSEWHERE))
+    partition.follow_store(Leadership(HERE, LeaderEpoch(1), (HERE,), (), (HERE, ELSEWHERE), 5))
+    assert partition.state is not None
+
+    assert partition.state.in_sync.proposed == (HERE, ELSEWHERE)
+    partition.follow_store(Leadership(HERE, LeaderEpoch(1), (HERE,), (), (HERE, ELSEWHERE), 6))
+    assert partition.state.in_sync.proposed is None

@@ -7,6 +7,7 @@ from waystation.model.ids import LeaderEpoch, NodeId
 from waystation.model.offsets import Millis, Offset
 from waystation.replication.epochs import EpochEnd, EpochStart, LeaderEpochs
 from waystation.replication.follower import (
+    BACK_OFF_ELECTED_MAX_MS,
     BACK_OFF_MAX_MS,
     BACK_OFF_MS,
     STALE,
@@ -174,19 +175,28 @@ def test_a_log_is_not_thrown_away_for_a_leader_that_contradicts_itself(
     assert isinstance(told(FollowerState(LEADER, EPOCH), Held(4, e5=0), unknown), BackOff)
 
 
-def test_a_leader_that_refuses_is_asked_again_later_and_later(state: FollowerState) -> None:
+@pytest.mark.parametrize(
+    ("error", "longest_ms"),
+    [
+        (ErrorCode.KAFKA_STORAGE_ERROR, BACK_OFF_MAX_MS),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, BACK_OFF_ELECTED_MAX_MS),
+    ],
+)
+def test_a_leader_that_refuses_is_asked_again_later_and_later(
+    state: FollowerState, error: ErrorCode, longest_ms: int
+) -> None:
     log, now, waits = Held(0), NOW, []
     for _ in range(8):
         question = state.ask(log, now)
         assert question is not None
-        step = state.decide(question, Answer(ErrorCode.NOT_LEADER_OR_FOLLOWER), log, now)
+        step = state.decide(question, Answer(error), log, now)
         assert isinstance(step, BackOff)
         assert state.ask(log, Millis(step.until - 1)) is None
         waits.append(step.until - now)
         now = step.until
 
     assert waits == sorted(waits)
-    assert (waits[0], waits[-1]) == (BACK_OFF_MS, BACK_OFF_MAX_MS)
+    assert (waits[0], waits[-1]) == (BACK_OFF_MS, longest_ms)
 
 
 def test_a_question_that_nobody_answers_is_repeated(state: FollowerState) -> None:

@@ -145,7 +145,7 @@ class Node:
         elif self.leading is None or self.leading.epoch != state.epoch:
             self._lead(state)
         else:
-            self.leading.settle(state.in_sync)
+            self.leading.settle(state.in_sync, state.eligible)
         self.moved()
 
     def _resign(self) -> None:
@@ -166,6 +166,7 @@ class Node:
             leader=self.id,
             mark=self.following.mark,
             log_end=self.log.log_end,
+            eligible=state.eligible,
         )
         self.following.obey(None, state.epoch)
         self.paces = Paces(self.id, state.in_sync, LAG_MAX_MS, Millis(world.now))
@@ -193,7 +194,7 @@ class Node:
             if joined and self.state is not None and self.state.revision == proposal.revision:
                 # Refused for who joined: nobody can write it any more, so it is given up.
                 self.proposal = None
-                self.leading.settle(self.state.in_sync)
+                self.leading.settle(self.state.in_sync, self.state.eligible)
                 self.moved()
 
     # --- leading ------------------------------------------------------------------------

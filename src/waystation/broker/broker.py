@@ -33,8 +33,10 @@ from waystation.broker.moves import Moves
 from waystation.broker.nearest import nearest
 from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
+from waystation.broker.relocations import Relocations
 from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
+from waystation.broker.replication_gauges import ReplicationGauges
 from waystation.broker.settings import BrokerSettings
 from waystation.broker.throttle import FollowerThrottle, LeaderThrottle
 from waystation.broker.topics import Topics
@@ -225,6 +227,7 @@ class Broker:
         self._in_sync = InSync(
             self.node, self.replicas, self._view, store, lambda: self.settings, clock, registry
         )
+        ReplicationGauges(registry, self.replicas, self.followers, self.replica_sessions)
         Gauges(registry, self.replicas, meters, directories, self.fetch_sessions, self.long_polls)
         archives = Archives(self.groups, self.replicas, self.peers, meters.label, registry)
         self.hanging = Hanging(

@@ -185,7 +185,12 @@ class Holdings:
         state = duty.state
         partition.follow_store(
             Leadership(
-                state.leader, state.leader_epoch, state.in_sync, state.eligible, state.replicas
+                state.leader,
+                state.leader_epoch,
+                state.in_sync,
+                state.eligible,
+                state.replicas,
+                state.version,
             )
         )
         if partition.leading and partition.paces is None and len(state.replicas) > 1:

@@ -69,6 +69,8 @@ class Leadership(NamedTuple):
     eligible: tuple[NodeId, ...] = ()
     """Who else may lead: while there is anyone, nothing new commits."""
     replicas: tuple[NodeId, ...] = ()
+    version: int = 0
+    """Of the stored state: while it is the same, a change that was asked for may still come."""
 
 
 class Partition:
@@ -187,7 +189,7 @@ class Partition:
                 self._resign()
         elif self._state is None or before.epoch != leadership.epoch:
             self._lead(leadership)
-        else:
+        elif not leadership.version or before.version != leadership.version:
             self._settle(self._state, leadership)
 
     def _settle(self, state: LeaderState, leadership: Leadership) -> None:

@@ -26,6 +26,14 @@ _START = Offset(0)
 _AT_ONCE = Millis(0)
 BACK_OFF_MS = 50
 BACK_OFF_MAX_MS = 1_000
+# Who was just elected may hear of it later than those who follow it, but hardly by more.
+BACK_OFF_ELECTED_MAX_MS = 200
+_ELECTED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 
 
 class ReplicaLog(Protocol):
@@ -195,7 +203,8 @@ class FollowerState:
 
     def _back_off(self, error: ErrorCode, now: Millis) -> BackOff:
         self._asked = None
-        wait_ms = min(BACK_OFF_MS << min(self._failures, 10), BACK_OFF_MAX_MS)
+        longest_ms = BACK_OFF_ELECTED_MAX_MS if error in _ELECTED else BACK_OFF_MAX_MS
+        wait_ms = min(BACK_OFF_MS << min(self._failures, 10), longest_ms)
         self._failures += 1
         self._retry_at = Millis(now + wait_ms)
         return BackOff(self._retry_at, error)
