@@ -6,61 +6,23 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.support.command import COMMAND, Ended, waystation
+from tests.support.command import COMMAND, waystation
+from tests.support.local_cluster import LocalCluster, local_cluster
 
 from waystation.node import etcd_program
 from waystation.node.local import LocalNodes
 from waystation.node.local_plan import LocalClusterError, Wish, first_plan, grown
 
-_SHORT_LEASE = ("--set", "broker.session.timeout.ms=2000")
-
-
-class _Cluster:
-    """The commands of one cluster on this machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, *words: str) -> Ended:
-        return waystation("cluster", *words, "--data-dir", str(self.folder), timeout_s=100)
-
-    def up(self, *words: str) -> dict[str, Any]:
-        ended = self("up", "--port", "0", "--json", *words)
-        assert ended.code == 0, ended.err
-        told: dict[str, Any] = json.loads(ended.out)
-        return told
-
-    def running(self) -> dict[str, int | None]:
-        return LocalNodes(self.folder).running()
-
-    def produce(self, topic: str, value: str) -> None:
-        at = ("--bootstrap", LocalNodes(self.folder).plan.bootstrap)
-        ended = waystation("produce", topic, "--value", value, *at)
-        assert ended.code == 0, ended.err
-
-    def consume(self, topic: str) -> str:
-        at = ("--bootstrap", LocalNodes(self.folder).plan.bootstrap)
-        ended = waystation("consume", topic, "--from-beginning", *at)
-        assert ended.code == 0, ended.err
-        return ended.out
-
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Cluster]:
-    cluster = _Cluster(tmp_path_factory.mktemp("local") / "cluster")
-    try:
-        cluster.up("--nodes", "2", *_SHORT_LEASE)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with local_cluster(tmp_path_factory.mktemp("local") / "cluster", nodes=2) as cluster:
         yield cluster
-    finally:
-        down = cluster("down", "--delete", "--yes")
-    assert down.code == 0, down.err
-    assert not cluster.folder.exists()
 
 
-def test_up_starts_everything_and_the_second_time_nothing(cluster: _Cluster) -> None:
+def test_up_starts_everything_and_the_second_time_nothing(cluster: LocalCluster) -> None:
     before = cluster.running()
     again = cluster.up()
     shown = cluster("up")
@@ -73,7 +35,7 @@ def test_up_starts_everything_and_the_second_time_nothing(cluster: _Cluster) -> 
     assert f"export WAYSTATION_BOOTSTRAP={again['bootstrap']}" in shown.err
 
 
-def test_a_broker_is_killed_and_started_again(cluster: _Cluster) -> None:
+def test_a_broker_is_killed_and_started_again(cluster: LocalCluster) -> None:
     cluster.up()
     pid = cluster.running()["broker-2"]
     killed = cluster("kill", "2")
@@ -89,7 +51,7 @@ def test_a_broker_is_killed_and_started_again(cluster: _Cluster) -> None:
     assert cluster.running()["broker-2"] not in (None, pid)
 
 
-def test_logs_are_shown_and_followed(cluster: _Cluster) -> None:
+def test_logs_are_shown_and_followed(cluster: LocalCluster) -> None:
     cluster.up()
     shown = cluster("logs", "1")
     command = [*COMMAND, "cluster", "logs", "1", "-f", "--data-dir", str(cluster.folder)]
@@ -104,7 +66,7 @@ def test_logs_are_shown_and_followed(cluster: _Cluster) -> None:
     assert cluster("logs", "7").code == 1
 
 
-def test_all_is_there_after_everything_was_killed(cluster: _Cluster, topic: str) -> None:
+def test_all_is_there_after_everything_was_killed(cluster: LocalCluster, topic: str) -> None:
     """As if the machine had lost its power: ``up`` is all it takes."""
     cluster.up()
     cluster.produce(topic, "still here")
@@ -117,7 +79,7 @@ def test_all_is_there_after_everything_was_killed(cluster: _Cluster, topic: str)
     assert cluster.consume(topic) == "still here\n"
 
 
-def test_all_is_there_after_down_and_up(cluster: _Cluster, topic: str) -> None:
+def test_all_is_there_after_down_and_up(cluster: LocalCluster, topic: str) -> None:
     cluster.up()
     cluster.produce(topic, "kept")
     down = cluster("down", "--json")
@@ -129,7 +91,7 @@ def test_all_is_there_after_down_and_up(cluster: _Cluster, topic: str) -> None:
     assert cluster.consume(topic) == "kept\n"
 
 
-def test_a_command_beside_another_is_told_to_wait(cluster: _Cluster) -> None:
+def test_a_command_beside_another_is_told_to_wait(cluster: LocalCluster) -> None:
     with LocalNodes(cluster.folder).alone():
         ended = cluster("up")
 

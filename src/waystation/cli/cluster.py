@@ -16,12 +16,20 @@ COMMANDS = {
     "start": "Start a broker of it, or etcd, that does not run.",
     "kill": "Kill a broker of it, or etcd.",
     "logs": "Show what a broker of it, or etcd, says.",
+    "status": "Show brokers, leaders, and what is not as it should be.",
+    "reassign": "Give partitions other replicas.",
+    "drain": "Let others hold all that a broker holds.",
+    "rebalance": "Even out what brokers hold and lead.",
+    "elect": "Let preferred leaders lead again.",
     "migrate": "Move a single node's metadata to etcd or ZooKeeper.",
 }
 """Each with its line in --help, as one would need them."""
 
 _FILES = {
     **dict.fromkeys(("up", "down", "start", "kill", "logs"), "cluster_local"),
+    "status": "cluster_status",
+    **dict.fromkeys(("reassign", "rebalance"), "cluster_moves"),
+    **dict.fromkeys(("drain", "elect"), "cluster_brokers"),
     "migrate": "cluster_migrate",
 }
 

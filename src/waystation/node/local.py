@@ -182,18 +182,10 @@ class LocalNodes:
         command += ["--node-id", str(broker.id), "--store", self.plan.store]
         command += ["--data-dir", str(self.folder / broker.name)]
         command += ["--listen", broker.kafka, "--http", broker.http]
-        for name, value in {**self._usual(broker), **self.plan.options}.items():
+        # As if each had a machine to itself, or no topic had more than one replica.
+        for name, value in {"broker.machine": broker.name, **self.plan.options}.items():
             command += ["--set", f"{name}={value}"]
         return command
-
-    def _usual(self, broker: LocalBroker) -> dict[str, str]:
-        """Copies on three brokers where there are three, as if each had a machine to itself."""
-        copies = min(3, len(self.plan.brokers))
-        return {
-            "broker.machine": broker.name,
-            "default.replication.factor": str(copies),
-            "min.insync.replicas": str(max(1, copies - 1)),
-        }
 
     def _start_etcd(self, ports: tuple[int, int], say: Say) -> None:
         program = find_etcd(os.environ, say)

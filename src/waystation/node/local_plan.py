@@ -75,6 +75,11 @@ def first_plan(wish: Wish) -> LocalPlan:
     """The plan of a new cluster; its ports are free now."""
     kafka = _KAFKA_PORT if wish.kafka_port is None else wish.kafka_port
     http = (_HTTP_PORT if kafka else 0) if wish.http_port is None else wish.http_port
+    if kafka and not _is_free(kafka):
+        raise LocalClusterError(
+            f"port {kafka} is taken by another process, perhaps another broker. Remedy: stop it, "
+            "or choose another with --port"
+        )
     etcd_ports, store = None, wish.store
     if store is None:
         usual = bool(kafka) and all(map(_is_free, _ETCD_PORTS))
@@ -117,11 +122,6 @@ def _brokers(
     """Brokers with consecutive numbers, and ports from the given ones on."""
     kafka_ports = list(islice(_ports(kafka, taken), number))
     http_ports = list(islice(_ports(http, {*taken, *kafka_ports}), number))
-    if kafka and kafka_ports and kafka_ports[0] != kafka:
-        raise LocalClusterError(
-            f"port {kafka} is taken by another process, perhaps another broker. Remedy: stop it, "
-            "or choose another with --port"
-        )
     rows = zip(count(first_id), kafka_ports, http_ports, strict=False)
     return tuple(LocalBroker(*row) for row in rows)
 
