@@ -33,7 +33,6 @@ from waystation.broker.moves import Moves
 from waystation.broker.nearest import nearest
 from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
-from waystation.broker.relocations import Relocations
 from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
 from waystation.broker.replication_gauges import ReplicationGauges
