@@ -39,7 +39,7 @@ def test_a_deleted_directory_is_never_taken_for_a_log() -> None:
     longest = TopicPartition("t" * 249, 2_147_483_647)
     name = names.deleted_directory_name(longest, UUID(int=1))
 
-    assert names.is_deleted_directory(name)
+    assert names.is_needless_directory(name)
     assert names.parse_directory_name(name) is None
     assert len(name) <= 255
     assert name != names.deleted_directory_name(longest, UUID(int=2))

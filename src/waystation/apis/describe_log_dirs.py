@@ -12,6 +12,7 @@ from waystation.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from waystation.model.errors import ErrorCode
+from waystation.partition.partition import Partition
 from waystation.storage.directory import DataDirectory
 
 
@@ -37,15 +38,33 @@ def _directory(
         return told
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     for partition in broker.replicas:
-        if partition.log.directory is directory and (wanted is None or partition.name in wanted):
-            topics[partition.name.topic].append(
-                DescribeLogDirsPartition(
-                    partition_index=partition.name.partition,
-                    partition_size=partition.log.size_bytes,
-                )
-            )
+        if wanted is None or partition.name in wanted:
+            found = _replicas(broker, partition, directory)
+            if found:
+                topics[partition.name.topic] += found
     told.topics = [
         DescribeLogDirsTopic(name=name, partitions=found) for name, found in topics.items()
     ]
     told.total_bytes, told.usable_bytes = directory.total_bytes(), directory.free_bytes()
     return told
+
+
+def _replicas(
+    broker: Broker, partition: Partition, directory: DataDirectory
+) -> list[DescribeLogDirsPartition]:
+    """The log that is served, or the copy that will be, if it lies here."""
+    number, found = partition.name.partition, []
+    if partition.log.directory is directory:
+        size = partition.log.size_bytes
+        found.append(DescribeLogDirsPartition(partition_index=number, partition_size=size))
+    coming = broker.relocations.future(partition.name)
+    if coming is not None and coming.directory is directory:
+        found.append(
+            DescribeLogDirsPartition(
+                partition_index=number,
+                partition_size=coming.size_bytes,
+                offset_lag=coming.lag,
+                is_future_key=True,
+            )
+        )
+    return found

@@ -33,6 +33,7 @@ from waystation.broker.moves import Moves
 from waystation.broker.nearest import nearest
 from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
+from waystation.broker.relocations import Relocations
 from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
 from waystation.broker.replication_gauges import ReplicationGauges
@@ -236,6 +237,7 @@ class Broker:
             lambda: self._transaction_settings,
             clock,
         )
+        self.relocations = Relocations(self.replicas, directories, lambda: self.settings, clock)
         self._housekeeping = Housekeeping(
             self.replicas,
             directories,
@@ -295,6 +297,7 @@ class Broker:
         await self._tasks.aclose()
         # Nothing is fetched any more: whoever counts on this broker need not wait.
         await self._membership.leave()
+        await self.relocations.aclose()
         await self._cleaning.close()
         await self.hanging.aclose()
         await self.transactions.aclose()

@@ -29,6 +29,7 @@ from waystation.storage.flusher import Flusher, Stopwatch
 from waystation.storage.journal import FOLDER, Journal
 from waystation.storage.journal_replay import replay
 from waystation.storage.log import Log
+from waystation.storage.relocation import winner
 from waystation.storage.worker import Worker
 from waystation.telemetry.logs import get_logger
 
@@ -78,8 +79,21 @@ class Holdings:
             )
         )
         for directory, logs in zip(self._directories, opened, strict=True):
-            self._found.update({log.name: log for log in logs})
             await self._start_journal(directory, logs)
+        found: dict[TopicPartition, list[Log]] = {}
+        for log in (log for logs in opened for log in logs):
+            found.setdefault(log.name, []).append(log)
+        for name, copies in found.items():
+            self._found[name] = copies[0] if len(copies) == 1 else await self._settle(copies)
+
+    async def _settle(self, copies: list[Log]) -> Log:
+        """A crash interrupted a move between directories: one of the copies counts."""
+        kept = winner(copies)
+        for log in copies:
+            if log is not kept:
+                events.warning("log.moved", path=str(log.path), to=str(kept.path))
+                await asyncio.to_thread(log.directory.delete_log, log)
+        return kept
 
     async def _start_journal(self, directory: DataDirectory, logs: list[Log]) -> None:
         """Bring back what only the journal holds, and begin a new one."""

@@ -322,6 +322,18 @@ class StorageError(WaystationError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class LogDirNotFoundError(WaystationError):
+    """The node has no such data directory."""
+
+    code = ErrorCode.LOG_DIR_NOT_FOUND
+
+
+class ReplicaNotAvailableError(WaystationError):
+    """The node holds no replica of the partition."""
+
+    code = ErrorCode.REPLICA_NOT_AVAILABLE
+
+
 class RequestTimedOutError(WaystationError):
     """The time the client gave has passed; the outcome is unknown to it."""
 

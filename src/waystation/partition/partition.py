@@ -497,6 +497,16 @@ class Partition:
             self.log.remember_end(outcome)
             self._moved()
 
+    def relocate(self, log: Log, journal: Journal | None) -> None:
+        """Go on in another data directory, where ``log`` holds all that this one did, safely."""
+        assert log.flushed_end == log.log_end == self.log.log_end, f"{log} is not {self.log}"
+        if self._journal is not None:
+            self._journal.forget(self)
+        self.log, self._journal = log, journal
+        self._journal_from = self._journaled_end = log.flushed_end
+        self.unflushed_records = 0
+        self._moved()
+
     def drop(self) -> None:
         """The cluster wants this replica here no more."""
         self._dropped = True
@@ -520,7 +530,9 @@ class Partition:
         if dirty_since is not None and now - dirty_since >= self.settings.flush_ms:
             self.flush()
 
-    def _flushed(self, _log: Log, outcome: Offset | StorageError) -> None:
+    def _flushed(self, log: Log, outcome: Offset | StorageError) -> None:
+        if log is not self.log:
+            return
         if isinstance(outcome, StorageError):
             self.fail(outcome)
         else:

@@ -163,7 +163,7 @@ class DataDirectory:
         return list(self.logs.values())
 
     def _is_log(self, entry: Entry) -> bool:
-        if entry.is_directory and names.is_deleted_directory(entry.name):
+        if entry.is_directory and names.is_needless_directory(entry.name):
             self.disk.remove_tree(self.path / entry.name)
             return False
         return entry.is_directory and names.parse_directory_name(entry.name) is not None
@@ -207,7 +207,7 @@ class DataDirectory:
         """Make an empty log; it survives a crash when this returns."""
         path = self.path / str(name)
         try:
-            self._forget_namesake(name)
+            self.forget_namesake(name)
             self.disk.make_directory(path)
             self.disk.replace(path / names.PARTITION_METADATA, encode_partition_metadata(topic_id))
             log = new_log(self, name, topic_id, path, settings, self._jitter_share())
@@ -217,7 +217,7 @@ class DataDirectory:
         self.logs[name] = log
         return log
 
-    def _forget_namesake(self, name: TopicPartition) -> None:
+    def forget_namesake(self, name: TopicPartition) -> None:
         """What checkpoints say of a deleted log must not be believed of this one."""
         if any(name in offsets for offsets in self._written.values()):
             with self._writing:
@@ -245,6 +245,10 @@ class DataDirectory:
             self.disk.remove_tree(doomed)
         except OSError as error:
             self.fail(f"cannot delete {log.path}: {error}")
+
+    def new_id(self) -> UUID:
+        """One that nothing else ever had."""
+        return self._chance.new_id()
 
     def _jitter_share(self) -> float:
         """How much of ``segment.jitter.ms`` a log gets, drawn once in its life."""

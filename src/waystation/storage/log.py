@@ -593,6 +593,12 @@ class Log:
         """Obey new settings from the next append on."""
         self.settings = settings
 
+    def inherit(self, other: "Log") -> None:
+        """Take over what cannot be made anew from the batches of ``other``, which is given up."""
+        assert self.log_end == other.log_end, f"{self} is no copy of {other}"
+        self.producers, self.epochs = other.producers, other.epochs
+        self._epochs_changed = True
+
     def truncate_to(self, offset: Offset) -> None:
         """Cut everything from ``offset`` on: a follower's tail that no leader has."""
         from waystation.storage.truncation import truncate_to

@@ -15,8 +15,10 @@ CUT = ".cut"
 TEMPORARY = ".tmp"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+RELOCATED = "relocated"
 
 _DELETED_DIRECTORY = "-delete"
+_FUTURE_DIRECTORY = "-future"
 _DIGITS = 20
 # A file name has at most 255 bytes; partition, id and suffix take up to 51 of them.
 _TOPIC_CHARACTERS_MAX = 200
@@ -43,10 +45,19 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 def deleted_directory_name(partition: TopicPartition, unique: UUID) -> str:
     """A name for the directory of a deleted partition that no other ever had."""
+    return _unique_name(partition, unique, _DELETED_DIRECTORY)
+
+
+def future_directory_name(partition: TopicPartition, unique: UUID) -> str:
+    """A name for the directory of a log that is on its way to another data directory."""
+    return _unique_name(partition, unique, _FUTURE_DIRECTORY)
+
+
+def is_needless_directory(name: str) -> bool:
+    """Whether a directory waits to be removed: it was deleted, or never became a log."""
+    return name.endswith((_DELETED_DIRECTORY, _FUTURE_DIRECTORY))
+
+
+def _unique_name(partition: TopicPartition, unique: UUID, suffix: str) -> str:
     topic = partition.topic[:_TOPIC_CHARACTERS_MAX]
-    return f"{topic}-{partition.partition}.{unique.hex}{_DELETED_DIRECTORY}"
-
-
-def is_deleted_directory(name: str) -> bool:
-    """Whether a directory waits to be removed."""
-    return name.endswith(_DELETED_DIRECTORY)
+    return f"{topic}-{partition.partition}.{unique.hex}{suffix}"

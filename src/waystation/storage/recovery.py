@@ -503,7 +503,7 @@ def _aborted(producers: ProducerStates, past: Iterable[_Past]) -> Iterator[Ended
             yield ended
 
 
-_OTHER_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
+_OTHER_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA, names.RELOCATED)
 
 
 def _is_leftover(name: str) -> bool:
