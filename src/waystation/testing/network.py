@@ -75,7 +75,7 @@ class End:
         arrives_s = self._network.now_s + self._network.delay_s(faults)
         # In order: nothing overtakes.
         self._busy_until_s = max(self._busy_until_s, arrives_s)
-        self._other.loop.call_at(self._busy_until_s, self._deliver, self._peer, message)
+        self._other.loop.call_at_true(self._busy_until_s, self._deliver, self._peer, message)
 
     def close(self) -> None:
         """Hang up; the other end is told."""
@@ -108,7 +108,7 @@ class End:
 
     def _tell_later(self) -> None:
         delay_s = self._network.chance.uniform(0, _TOLD_WITHIN_MS) / 1_000
-        self._owner.loop.call_later(delay_s, self._told)
+        self._owner.loop.call_at_true(self._network.now_s + delay_s, self._told)
 
     def _told(self) -> None:
         if self.open:
@@ -174,7 +174,7 @@ class Network:
         copies = 2 if self.chance.random() < faults.duplicate else 1
         for _ in range(copies):
             if not faults.cut and self.chance.random() >= faults.loss:
-                self._hosts[target].loop.call_later(self.delay_s(faults), deliver)
+                self._hosts[target].loop.call_at_true(self.now_s + self.delay_s(faults), deliver)
 
     def connect(self, source: str, target: str) -> End:
         """The near end of a new connection; it is told if nobody answers at the other."""

@@ -191,9 +191,19 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         Who computes with fractions would otherwise be woken a rounding error early, wait for
         the rest, and be woken in the same moment for ever.
         """
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        return self._call_at(
+            when / self.rate, asyncio.TimerHandle(when, callback, args, self, context)
+        )
+
+    def call_at_true(
+        self, when_s: float, callback: Callable[[*Ts], object], *args: *Ts
+    ) -> asyncio.TimerHandle:
+        """The same by the schedule's time, whatever this loop's clock says: for the world."""
+        return self._call_at(when_s, asyncio.TimerHandle(when_s, callback, args, self))
+
+    def _call_at(self, when_s: float, handle: asyncio.TimerHandle) -> asyncio.TimerHandle:
         if not self.dead:
-            self.schedule.add_at(max(when / self.rate, self.schedule.now_s) + _LATE_S, handle)
+            self.schedule.add_at(max(when_s, self.schedule.now_s) + _LATE_S, handle)
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
