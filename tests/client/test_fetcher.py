@@ -119,6 +119,19 @@ async def test_every_partition_gets_its_turn() -> None:
     assert {value // 1_000 for value in found[:300]} == {0, 1, 2}
 
 
+async def test_a_partition_without_a_leader_is_read_on_once_it_has_one() -> None:
+    broker = LogBroker(leaders=(1, 2))
+    fill(broker, 0, range(2))
+    async with consumer_of(broker) as consumer:
+        assert await read(consumer, 2) == [0, 1]
+        broker.leaders, broker.epoch = [-1, 2], 1
+        await consumer._router.refresh()
+        broker.leaders, broker.epoch = [2, 2], 2
+        fill(broker, 0, range(2, 4))
+
+        assert await read(consumer, 2) == [2, 3]
+
+
 async def test_a_new_leader_is_followed() -> None:
     broker = LogBroker(leaders=(1,))
     fill(broker, 0, range(5))

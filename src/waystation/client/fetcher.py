@@ -60,6 +60,8 @@ class Fetcher:
             if node not in self._nodes:
                 self._nodes[node] = asyncio.Event()
                 self._tasks.spawn(self._fetch_from(node), f"consumer-fetch {node}")
+        if self._is_leaderless():
+            self._router.want_refresh()
         self.drained()
 
     def drained(self) -> None:
@@ -233,6 +235,14 @@ class Fetcher:
     def _trouble(self, asked: Iterable[Asked], error: WaystationError) -> None:
         for one in asked:
             self.report(one.feed, error)
+
+    def _is_leaderless(self) -> bool:
+        """Whether a partition has no leader at the moment: no broker would tell of its next."""
+        view = self._router.view
+        return any(
+            feed.fetch_at >= 0 and view.leader(where) is None and view.find(where) is not None
+            for where, feed in self.feeds.items()
+        )
 
     def _leaders(self) -> list[NodeId]:
         leaders = (self._router.view.leader(where) for where in self.feeds)
