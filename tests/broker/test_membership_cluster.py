@@ -42,6 +42,11 @@ def settings(folder: Path, **options: str) -> NodeSettings:
     )
 
 
+async def known(cluster: LocalCluster) -> None:
+    nodes = cluster.nodes.values()
+    await cluster.until(lambda: all(TOPIC in one.broker.image.topics for one in nodes))
+
+
 async def refused(node: Node, error: type[Exception]) -> str:
     with pytest.raises(error) as caught:
         await node.start()
@@ -96,7 +101,7 @@ async def test_who_was_cut_off_comes_back_as_another_incarnation(tmp_path: Path)
     async with LocalCluster(tmp_path, 3) as cluster:
         async with Admin(cluster.bootstrap) as admin:
             await admin.create_topic(TOPIC, 3, replication_factor=3)
-        await cluster.until(lambda: cluster.leader(TOPIC) is not None)
+        await known(cluster)
         broker = cluster.nodes[2].broker
         epoch = broker.broker_epoch
         cluster.cut_off_from_store(2)
@@ -118,7 +123,7 @@ async def test_brokers_go_on_without_the_store_and_nobody_is_taken_for_dead(tmp_
     async with LocalCluster(tmp_path, 3) as cluster:
         async with Admin(cluster.bootstrap) as admin:
             await admin.create_topic(TOPIC, 3, replication_factor=3)
-        await cluster.until(lambda: cluster.leader(TOPIC) is not None)
+        await known(cluster)
         for number in cluster.ids:
             cluster.cut_off_from_store(number)
         await asyncio.sleep(1.5)
@@ -153,7 +158,7 @@ async def test_a_cluster_on_etcd_fails_over_and_takes_its_broker_back(
     ):
         async with Admin(cluster.bootstrap) as admin:
             await admin.create_topic(TOPIC, 6, replication_factor=3)
-        await cluster.until(lambda: cluster.leader(TOPIC) is not None)
+        await known(cluster)
         await cluster.kill(1)
 
         await cluster.until(

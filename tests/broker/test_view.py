@@ -109,3 +109,51 @@ async def test_nothing_to_change_waits_for_nothing(path: Path) -> None:
 
         assert await follower.view.change(lambda _: ("answer", [])) == "answer"
         await follower.tasks.aclose()
+
+
+async def test_what_is_not_acted_on_yet_is_known_to_who_only_decides(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        follower, other = Follower(store), Follower(store)
+        await follower.start()
+        await other.start()
+        follower.hold = asyncio.Event()
+        await other.view.change(take)
+        await other.view.change(take)
+        newest = await follower.view.heard(other.view.image.revision - 1)
+
+        assert newest.revision == other.view.image.revision > follower.view.image.revision
+        follower.hold.set()
+        await follower.view.reached(newest.revision)
+        await follower.tasks.aclose()
+        await other.tasks.aclose()
+
+
+async def test_a_decision_that_comes_too_late_holds_up_no_other(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        view = ClusterView(store, Follower(store)._act)
+        await store.txn({}, {"ids/taken": b"x"})
+        decisions = [Changes(compares={f"ids/{n}": 0}, puts={f"ids/{n}": b"1"}) for n in range(250)]
+        late = Changes(compares={"ids/taken": 0}, puts={"ids/taken": b"1"})
+        wanted = [*decisions[:120], late, *decisions[120:]]
+        written = await view.write_each(wanted)
+
+        assert len(written) == 250
+        assert late not in written
+        assert len((await store.get("ids/")).items) == 251
+
+
+async def test_nothing_more_is_tried_once_there_is_no_use(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        view = ClusterView(store, Follower(store)._act)
+        wanted = [
+            Changes(compares={"office": 1, f"ids/{n}": 0}, puts={f"ids/{n}": b"1"})
+            for n in range(200)
+        ]
+        asked = []
+
+        async def still() -> bool:
+            asked.append(1)
+            return False
+
+        assert await view.write_each(wanted, still) == []
+        assert len(asked) == 1

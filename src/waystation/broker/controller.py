@@ -93,7 +93,7 @@ class Controlling:
     async def run(self) -> None:
         """Decide on every image, for as long as the node runs."""
         while True:
-            image = self._view.image
+            image = self._view.newest
             try:
                 await self._decide(image)
             except (StoreUnavailableError, LeaseExpiredError, ChangeLostError) as error:
@@ -112,7 +112,7 @@ class Controlling:
             timeout_s = max(_AGAIN_S, due - self._clock.monotonic())
         try:
             async with asyncio.timeout(timeout_s):
-                await self._view.moved(image.revision)
+                await self._view.heard(image.revision)
         except TimeoutError:
             return
 

@@ -102,8 +102,8 @@ class Membership:
 
     @property
     def registered(self) -> bool:
-        """Whether this life's registration stands, by what this broker has acted on."""
-        seen = self._view.image.brokers.get(self._node)
+        """Whether this life's registration stands, by what the store last told."""
+        seen = self._view.newest.brokers.get(self._node)
         return seen is not None and seen.epoch == self.broker_epoch
 
     @property

@@ -6,6 +6,8 @@
    it done here when the call returns.
 3. When the store dropped changes that were not seen yet, the whole image is read again.
 4. While the store is away the image stands still; it moves on when the store is back.
+5. Acting may take long, when a topic with many records goes.  Who only decides need not wait for
+   it: ``newest`` is what the store last told, acted on or not.
 """
 
 import asyncio
@@ -40,11 +42,12 @@ class ClusterView:
         self._moved = asyncio.Condition()
         # One writer at a time: decisions about topics build on each other.
         self._writing = asyncio.Lock()
-        self.image = ClusterImage()
+        self.image = self.newest = ClusterImage()
+        self._ended = False
 
     async def load(self) -> ClusterImage:
         """Read everything, without acting on it yet: for a start, before ``follow``."""
-        self.image = await self.read()
+        self.image = self.newest = await self.read()
         return self.image
 
     async def read(self) -> ClusterImage:
@@ -54,16 +57,40 @@ class ClusterView:
 
     async def follow(self) -> None:
         """Act on every change from now on, for as long as the store is open."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._listen())
+            both.create_task(self._keep_acting())
+
+    async def _listen(self) -> None:
         while True:
-            watch = self._store.watch("", self.image.revision)
+            watch = self._store.watch("", self.newest.revision)
             try:
                 async for change in watch:
-                    await self._advance(self.image.apply(change))
+                    await self._hear(self.newest.apply(change))
+                await self._hear(self.newest, ended=True)
                 return
             except CompactedError:
-                await self._advance(await self._read_again())
+                await self._hear(await self._read_again())
             finally:
                 watch.close()
+
+    async def _hear(self, image: ClusterImage, *, ended: bool = False) -> None:
+        async with self._moved:
+            self.newest, self._ended = image, ended
+            self._moved.notify_all()
+
+    async def _keep_acting(self) -> None:
+        """What came while this broker acted on something else is acted on at once."""
+        while True:
+            async with self._moved:
+                await self._moved.wait_for(lambda: self._ended or self._behind)
+            if not self._behind:
+                return
+            await self._advance(self.newest)
+
+    @property
+    def _behind(self) -> bool:
+        return self.newest.revision > self.image.revision
 
     async def _read_again(self) -> ClusterImage:
         while True:
@@ -74,9 +101,15 @@ class ClusterView:
                 await asyncio.sleep(_PAUSE_S)
 
     async def moved(self, since: int) -> ClusterImage:
-        """The newest image, once it is newer than revision ``since``."""
+        """The image that this broker has acted on, once it is newer than revision ``since``."""
         await self.reached(since + 1)
         return self.image
+
+    async def heard(self, since: int) -> ClusterImage:
+        """The newest image, once it is newer than revision ``since``."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.newest.revision > since)
+        return self.newest
 
     async def reached(self, revision: int) -> None:
         """Wait until this broker has acted on ``revision``."""
