@@ -21,6 +21,7 @@ from waystation.model.errors import (
     ElectionNotNeededError,
     InvalidReplicationFactorError,
     NoReassignmentInProgressError,
+    StoreUnavailableError,
     WaystationError,
 )
 from waystation.model.ids import NodeId, TopicPartition
@@ -147,7 +148,10 @@ class Moves:
                     outcomes[where] = None
             return outcomes, changes
 
-        return await self._view.change(decide_all)
+        try:
+            return await self._view.change(decide_all)
+        except StoreUnavailableError as error:
+            return dict.fromkeys(wanted, error)
 
     def _left(self, node: NodeId) -> tuple[Held, int]:
         image = self._view.image

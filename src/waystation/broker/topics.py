@@ -18,7 +18,7 @@ from waystation.cluster.topics import (
     create_topics,
     delete_topic,
 )
-from waystation.model.errors import WaystationError
+from waystation.model.errors import StoreUnavailableError, WaystationError
 from waystation.model.ids import NodeId, TopicId
 
 Outcomes = dict[str, TopicPlan | WaystationError]
@@ -47,7 +47,10 @@ class Topics:
             plans = [one for one in outcomes.values() if isinstance(one, TopicPlan)]
             return outcomes, [] if validate_only else [plan.changes for plan in plans]
 
-        return await self._view.change(decide)
+        try:
+            return await self._view.change(decide)
+        except StoreUnavailableError as error:
+            return {spec.name: error for spec in specs}
 
     def factor_now(self, wanted: int) -> int:
         """How many of ``wanted`` replicas of a topic can be apart at the moment."""
