@@ -3,8 +3,12 @@
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from waystation.node.settings import NodeSettings
 
 EXAMPLE = """
 \b
@@ -30,6 +34,12 @@ Example:
     "--store", help="sqlite, etcd://HOST:PORT,... or zookeeper://HOST:PORT,...  [default: sqlite]"
 )
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Any option, by name.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    help="Brokers with consecutive ids and ports, one per core.  [default: 1]",
+)
 @click.option("--insecure", is_flag=True, help="Listen beyond loopback without authentication.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
 @click.option("--log-format", type=click.Choice(["auto", "console", "json"]))
@@ -43,6 +53,7 @@ def serve(
     http: str | None,
     store: str | None,
     pairs: tuple[str, ...],
+    processes: int,
     insecure: bool,
     log_level: str | None,
     log_format: str | None,
@@ -52,6 +63,9 @@ def serve(
 
     Options come from --config, then the environment (WAYSTATION_<NAME>), then the command
     line; later ones win. SIGTERM is a clean shutdown.
+
+    With --processes, several brokers run as children of this one, each with the next id, ports
+    and a sub-directory of its own; they need a --store that they can share.
     """
     from waystation.model.errors import InvalidSettingsError
     from waystation.node.settings import from_environment, from_file, load
@@ -76,21 +90,54 @@ def serve(
         if config is not None:
             sources.insert(0, (str(config), from_file(config)))
         settings = load([*sources, ("--set", _pairs(pairs)), ("command line", given)])
+        if processes > 1:
+            from waystation.node.processes import check
+
+            check(settings.addresses, processes)
     except InvalidSettingsError as error:
         for problem in error.problems:
             click.echo(f"waystation: {problem}", err=True)
         click.echo("Remedy: `waystation serve --options` lists every option.", err=True)
         sys.exit(2)
 
+    if processes > 1:
+        shared = _shared_flags(config, store, pairs, insecure, log_level, log_format)
+        sys.exit(_run_several(settings, processes, shared))
+
     from waystation.node.run import run
 
-    sys.exit(
-        run(
-            settings,
-            announce=lambda line: click.echo(line),
-            complain=lambda line: click.echo(f"waystation: {line}", err=True),
-        )
-    )
+    sys.exit(run(settings, announce=click.echo, complain=_complain))
+
+
+def _complain(line: str) -> None:
+    click.echo(f"waystation: {line}", err=True)
+
+
+def _run_several(settings: "NodeSettings", processes: int, flags: list[str]) -> int:
+    from waystation.node.processes import run
+
+    command = [sys.executable, "-m", "waystation.cli.main", "serve", *flags]
+    return run(command, settings, processes, announce=click.echo, complain=_complain)
+
+
+def _shared_flags(
+    config: Path | None,
+    store: str | None,
+    pairs: tuple[str, ...],
+    insecure: bool,
+    log_level: str | None,
+    log_format: str | None,
+) -> list[str]:
+    """What was given and is the same for all processes."""
+    named = {
+        "--config": None if config is None else str(config),
+        "--store": store,
+        "--log-level": log_level,
+        "--log-format": log_format,
+    }
+    flags = [word for name, text in named.items() if text is not None for word in (name, text)]
+    flags += [word for pair in pairs for word in ("--set", pair)]
+    return [*flags, "--insecure"] if insecure else flags
 
 
 def _pairs(pairs: tuple[str, ...]) -> dict[str, str]:

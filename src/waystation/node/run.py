@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from waystation.model.errors import WaystationError
 from waystation.node.node import Node
+from waystation.node.notify import notify
 from waystation.node.settings import NodeSettings
 from waystation.runtime.loops import run as run_loop
 from waystation.storage.disk import Disk
@@ -63,7 +64,9 @@ async def _run(settings: NodeSettings, announce: Say, disk: Disk | None) -> int:
         await node.start()
         _tune_interpreter()
         announce(_ready_line(node))
+        notify("READY=1")
         await stopping.wait()
+        notify("STOPPING=1")
     finally:
         await node.stop()
     return 0
