@@ -10,10 +10,13 @@ from waystation.client.admin import Admin
 from waystation.client.consumer import Consumer
 from waystation.client.producer import Producer
 from waystation.model.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
-from waystation.model.offsets import Millis
+from waystation.model.ids import ProducerEpoch, ProducerId
+from waystation.model.offsets import Millis, Offset
 from waystation.node.node import Node
 from waystation.partition.partition import Partition
 from waystation.records.batch import BatchBuilder
+from waystation.records.compression import Codec
+from waystation.records.control import Marker
 from waystation.testing.cluster import LocalCluster
 
 TOPIC = "orders"
@@ -137,7 +140,7 @@ async def test_a_tail_that_nobody_acknowledged_is_cut(cluster: LocalCluster) -> 
 
 async def test_a_producer_is_idempotent_through_a_failover(cluster: LocalCluster) -> None:
     await made(cluster, 1, **{"min.insync.replicas": "2"})
-    batch = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=0)
+    batch = BatchBuilder(Codec.NONE, ProducerId(7), ProducerEpoch(0), 0)
     batch.append(None, b"once", timestamp=0)
     sent = batch.build()
     first = cluster.leader(TOPIC)
@@ -198,3 +201,33 @@ async def test_too_few_replicas_are_told_before_and_after_the_append(
     cluster.mend()
     await all_in_sync(cluster)
     await cluster.until(lambda: led.high_watermark == 2)
+
+
+async def test_a_new_leader_knows_open_and_aborted_transactions(cluster: LocalCluster) -> None:
+    await made(cluster, 1, **{"min.insync.replicas": "2"})
+    first = cluster.leader(TOPIC)
+    assert first is not None
+    led = replica(cluster, first)
+    for producer in (7, 8):
+        batch = BatchBuilder(
+            Codec.NONE, ProducerId(producer), ProducerEpoch(0), 0, is_transactional=True
+        )
+        batch.append(None, b"undecided", timestamp=0)
+        led.append(memoryview(bytearray(batch.build())), -1, Millis(0))
+    led.append_marker(Marker(ProducerId(7), ProducerEpoch(0), 0, committed=False), Millis(0))
+    await cluster.until(lambda: marks(cluster) == {3})
+
+    before = (led.last_stable, led.log.aborted(Offset(0), Offset(3)), led.open_transactions())
+    followers = [replica(cluster, node) for node in cluster.nodes if node != first]
+    for one in followers:
+        assert one.last_stable == 1
+        assert one.log.aborted(Offset(0), Offset(3)) == before[1]
+    await cluster.kill(first)
+    await cluster.until(lambda: any(one.leading for one in followers))
+    second = next(one for one in followers if one.leading)
+    await cluster.until(lambda: second.settled)
+
+    after = (second.last_stable, second.log.aborted(Offset(0), Offset(3)))
+    assert after == before[:2]
+    assert [one.producer_id for one in second.open_transactions()] == [8]
+    assert second.in_transaction(ProducerId(8), ProducerEpoch(0))
