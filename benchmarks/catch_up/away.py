@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.catch_up.asking import Asking
 from benchmarks.catch_up.growth import Growth, fastest_rate, mean_rate
 from benchmarks.loads import librdkafka
+from benchmarks.loads.asking import Asking
 from benchmarks.loads.catalog import Kind, Load
 from benchmarks.peers.cluster import RunningCluster
 
@@ -70,7 +70,7 @@ class Outages:
         self._amounts, self._step = amounts, step
         self._asking = Asking(cluster.bootstrap, EVERYBODY)
         self._loads = 0
-        self._asking.create(_BACKLOG, _BACKLOG_PARTITIONS, EVERYBODY)
+        self._asking.create_on(_BACKLOG, _BACKLOG_PARTITIONS, EVERYBODY)
 
     def warm_up(self) -> None:
         """A load that does not count."""
@@ -130,7 +130,7 @@ class Outages:
             seconds=self._amounts.seconds,
             warmup_seconds=3.0,
         )
-        self._asking.create(load.topic, load.partitions, EVERYBODY)
+        self._asking.create_on(load.topic, load.partitions, EVERYBODY)
         reported = librdkafka.run(load, self._cluster.bootstrap, load.topic)
         self._asking.delete(load.topic)
         published = reported["publish_ms"]

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.catch_up.asking import Asking
 from benchmarks.catch_up.away import EVERYBODY, WINDOW_S, Copied, write
 from benchmarks.catch_up.growth import Growth, fastest_rate, mean_rate
+from benchmarks.loads.asking import Asking
 from benchmarks.peers.cluster import RunningCluster
 
 _LARGE = "large"
@@ -25,7 +25,7 @@ def move(
 ) -> Copied:
     """Move a partition that one broker holds to another; what arrived there, and how fast."""
     asking = Asking(cluster.bootstrap, EVERYBODY)
-    asking.create(_LARGE, 1, [_FROM])
+    asking.create_on(_LARGE, 1, [_FROM])
     step(f"{nbytes / 1e9:g} GB are written into one partition")
     write(cluster.bootstrap, _LARGE, 1, nbytes)
     os.sync()

@@ -9,4 +9,4 @@ from benchmarks.peers.waystation_cluster import WaystationCluster
 
 def cluster_of(name: str, brokers: int = 3) -> ClusterPeer:
     """The product as a cluster of so many brokers."""
-    return {"kafka": KafkaCluster, "waystation": WaystationCluster}[name](brokers)
+    return WaystationCluster(brokers) if name == "waystation" else KafkaCluster(brokers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -19,7 +20,7 @@ def facts(directory: Path) -> dict[str, object]:
     }
 
 
-def busy(machine: dict[str, object]) -> bool:
+def busy(machine: Mapping[str, object]) -> bool:
     """Whether other work ran when we began, so that only ratios deserve trust."""
     return float(str(machine["load_before"])) > 0.5
 

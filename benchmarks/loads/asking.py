@@ -24,12 +24,26 @@ class Asking:
         self._bootstrap = bootstrap
         self._nodes = tuple(nodes)
 
-    def create(self, topic: str, partitions: int, replicas: Sequence[int]) -> None:
+    def create_on(self, topic: str, partitions: int, replicas: Sequence[int]) -> None:
         """A topic whose partitions are all led by the first of ``replicas``, and in sync."""
         where = dict.fromkeys(range(partitions), replicas)
-        configs = {"min.insync.replicas": str(max(1, len(replicas) - 1))}
+        configs = _all_but_one(len(replicas))
         self._ask(lambda admin: admin.create_topic(topic, assignments=where, configs=configs))
         self.until_in_sync(topic, replicas)
+
+    def create(self, topic: str, partitions: int, factor: int) -> None:
+        """A topic that the cluster places as it likes, all replicas in sync."""
+        configs = _all_but_one(factor)
+        self._ask(
+            lambda admin: admin.create_topic(
+                topic, partitions, replication_factor=factor, configs=configs
+            )
+        )
+        self._until(
+            lambda: all(len(one.in_sync) == factor for one in self.partitions(topic)),
+            f"{topic} in sync",
+            120.0,
+        )
 
     def until_in_sync(self, topic: str, nodes: Sequence[int], within_s: float = 120.0) -> float:
         """Wait until exactly ``nodes`` are in sync for every partition; how long it took."""
@@ -100,3 +114,8 @@ class Asking:
                 return await question(admin)
 
         return run(asking())
+
+
+def _all_but_one(replicas: int) -> dict[str, str]:
+    """One replica may be away, as long as that is not all of them."""
+    return {"min.insync.replicas": str(max(1, replicas - 1))}
