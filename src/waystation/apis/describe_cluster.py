@@ -32,7 +32,7 @@ def answer(broker: Broker, call: Call[DescribeClusterRequest]) -> DescribeCluste
         controller_id=NO_NODE if image.controller is None else image.controller.node,
         brokers=[
             DescribeClusterBroker(broker_id=one.id, host=one.host, port=one.port, rack=one.rack)
-            for one in image.brokers.values()
+            for one in broker.answering
         ],
     )
     if request.include_cluster_authorized_operations:

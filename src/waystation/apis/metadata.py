@@ -77,7 +77,7 @@ def _response(
 ) -> MetadataResponse:
     image = broker.image
     response = MetadataResponse(
-        brokers=[_broker(one) for one in image.brokers.values()],
+        brokers=[_broker(one) for one in broker.answering],
         cluster_id=image.cluster_id,
         controller_id=NO_NODE if image.controller is None else image.controller.node,
         topics=[_topic(image, one, refused) for one in asked],

@@ -45,7 +45,7 @@ from waystation.broker.view import ClusterView
 from waystation.client.transport import Connect
 from waystation.cluster.duties import duties
 from waystation.cluster.image import ClusterImage
-from waystation.cluster.parts import INTERNAL_TOPICS
+from waystation.cluster.parts import INTERNAL_TOPICS, BrokerImage
 from waystation.cluster.topics import TopicDefaults
 from waystation.coordination.store import CoordinationStore
 from waystation.groups.settings import GroupSettings
@@ -169,6 +169,7 @@ class Broker:
             self._view,
             settings.broker_session_timeout_ms,
             directories=directories,
+            holds=lambda topic, number: self._holdings.found(topic, number),
             policy_of=self.configs.policy_of,
             clock=clock,
         )
@@ -256,6 +257,17 @@ class Broker:
     def image(self) -> ClusterImage:
         """The cluster, as far as this broker has acted on it."""
         return self._view.image
+
+    @property
+    def answering(self) -> list[BrokerImage]:
+        """Whom clients are told of: who holds a lease, and this one in any case, which answers.
+
+        When a store was away for long, all leases may have ended at once.  A client that is told
+        of nobody at such a moment forgets whom it could ask, and librdkafka does for ever.
+        """
+        known = self.image.brokers
+        own = [] if self.node in known else [self._membership.itself]
+        return [*known.values(), *own]
 
     @property
     def broker_epoch(self) -> BrokerEpoch:

@@ -23,16 +23,19 @@ from typing import NamedTuple
 from waystation.broker.keeping_alive import KeepAlive
 from waystation.broker.view import ChangeLostError, ClusterView
 from waystation.cluster import keys
+from waystation.cluster.changes import ABSENT
 from waystation.cluster.draining import leave, may_stop
 from waystation.cluster.elections import lead_again
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.membership import (
+    Condition,
     claim_controller,
     end_last_life,
     found_cluster,
     is_alone,
     register,
 )
+from waystation.cluster.parts import BrokerImage, TopicImage
 from waystation.cluster.policies import PolicyOf
 from waystation.cluster.topics import sweep
 from waystation.coordination.store import CoordinationStore, DetachableLease, Lease, LeaseId
@@ -80,9 +83,11 @@ class Membership:
         session_ms: int,
         *,
         directories: Sequence[DataDirectory],
+        holds: Callable[[TopicImage, int], bool],
         policy_of: Callable[[ClusterImage], PolicyOf],
         clock: Clock,
     ) -> None:
+        """``holds`` tells whether there is a log of a partition, once logs were opened."""
         self._node = node
         self._store = store
         self._view = view
@@ -92,8 +97,12 @@ class Membership:
         self._clock = clock
         self._lease: Lease | None = None
         self._place = Place("", 0)
-        # A process that never crashed lost nothing; what the one before it lost is told once.
-        self._clean = all(each.stopped_life not in (None, NO_BROKER_EPOCH) for each in directories)
+        # What the process before this one lost is told once, before it registers.
+        self._condition = Condition(
+            all(each.stopped_life not in (None, NO_BROKER_EPOCH) for each in directories),
+            holds,
+            any(each.cluster_id is None for each in directories),
+        )
         self._renewed_at = self._back_at = -1e9
         self.broker_epoch = NO_BROKER_EPOCH
         """The life that this process was last registered as."""
@@ -105,6 +114,12 @@ class Membership:
         """Whether this life's registration stands, by what the store last told."""
         seen = self._view.newest.brokers.get(self._node)
         return seen is not None and seen.epoch == self.broker_epoch
+
+    @property
+    def itself(self) -> BrokerImage:
+        """The broker as clients are told of it, whether its registration stands or not."""
+        host, port, rack, machine = self._place
+        return BrokerImage(self._node, self.broker_epoch, host, port, rack, ABSENT, machine)
 
     @property
     def lease(self) -> LeaseId:
@@ -172,7 +187,7 @@ class Membership:
     async def _wait_for_the_last_life(self) -> None:
         """Until nobody is registered under this id, or ``DuplicateBrokerError``."""
         key = keys.broker(self._node)
-        lives = {each.last_life for each in self._directories}
+        lives = {each.last_life(self._place.machine or "") for each in self._directories}
         ends_at = self._clock.monotonic() + self.session_s + _LEASE_SLACK_S
         first: BrokerEpoch | None = None
         while (await self._store.get(key)).items:
@@ -222,12 +237,13 @@ class Membership:
             self._node,
             *self._place[:3],
             machine=self._place.machine,
-            clean=self._clean,
+            clean=self._condition.clean,
             features=FEATURES,
         )
         revision = await self._view.write([changes], {keys.broker(self._node): lease.id})
         self.broker_epoch, self.joined_revision = epoch, revision
-        self._clean = True
+        # This process lives: what it holds, it has.
+        self._condition = Condition(clean=True)
         assert image.cluster_id is not None, "registered in no cluster"
         await asyncio.to_thread(self._remember, image.cluster_id, epoch)
         return alone
@@ -238,7 +254,8 @@ class Membership:
             image = await self._view.read()
             if is_alone(image, self._node):
                 return True, image
-            left = end_last_life(image, self._node, self._policy_of(image), clean=self._clean)
+            policy = self._policy_of(image)
+            left = end_last_life(image, self._node, policy, self._condition)
             if not left:
                 return False, image
             await self._view.write_each(left)
@@ -246,7 +263,7 @@ class Membership:
     def _remember(self, cluster_id: str, epoch: BrokerEpoch) -> None:
         for directory in self._directories:
             if directory.offline is None:
-                directory.joined(cluster_id, epoch)
+                directory.joined(cluster_id, epoch, self._place.machine or "")
 
     # --- staying --------------------------------------------------------------------------------
 
