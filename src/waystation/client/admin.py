@@ -15,13 +15,14 @@ from waystation.client.admin_cluster import ClusterAdministration
 from waystation.client.admin_groups import GroupAdministration
 from waystation.client.admin_transactions import TransactionAdministration
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
+from waystation.client.connection import Connection
 from waystation.client.descriptions import (
     ConfigEntry,
     ConfigSource,
     CreatedTopic,
     TopicDescription,
 )
-from waystation.client.errors import error_of
+from waystation.client.errors import ConnectionLostError, error_of
 from waystation.client.fetch import ISOLATION
 from waystation.client.metadata import ClusterView
 from waystation.client.offsets import EARLIEST, LATEST, OffsetAndTime, list_offsets
@@ -285,11 +286,18 @@ class Admin(ClusterAdministration, GroupAdministration, TransactionAdministratio
 
     async def _ask_controller(self, request: Message, expect: type[R]) -> R:
         """Ask the controller; a second time if it is someone else by now."""
-        response = await self._router.ask(self._router.to_controller(), request, expect)
+        response = await self._router.ask(self._to_controller(), request, expect)
         if ErrorCode.NOT_CONTROLLER in _codes_in(response):
             await self._router.refresh()
-            response = await self._router.ask(self._router.to_controller(), request, expect)
+            response = await self._router.ask(self._to_controller(), request, expect)
         return response
+
+    async def _to_controller(self) -> Connection:
+        """The controller; where it cannot be reached anyone, who knows who it is by then."""
+        try:
+            return await self._router.to_controller()
+        except ConnectionLostError:
+            return await self._router.retrying(self._router.to_any, self._patience_ms)
 
     async def _delete_records(self, where: TopicPartition, before: int) -> Offset:
         request = DeleteRecordsRequest(
