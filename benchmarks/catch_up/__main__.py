@@ -132,7 +132,8 @@ def _row(
     bounds += [f"<= {at_most:g}"] if at_most is not None else []
     kept = (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
     verdict = ("pass" if kept else "FALLS SHORT") if bounds else ""
-    return (what, figure, number(value), unit, "", "", ", ".join(bounds), verdict)
+    shown = number(value) if value else "-"  # over sooner than one window
+    return (what, figure, shown, unit, "", "", ", ".join(bounds), verdict)
 
 
 def _arguments() -> argparse.Namespace:
