@@ -89,7 +89,10 @@ async def test_a_broker_that_was_killed_knows_its_own_last_life(tmp_path: Path) 
         first = cluster.image.brokers[NodeId(2)]
         await cluster.kill(2)
         began = monotonic()
-        node = Node(settings(tmp_path / "node-2", node_id="2"), store=cluster.store)
+        node = Node(
+            settings(tmp_path / "node-2", node_id="2", broker_machine="machine-2"),
+            store=cluster.store,
+        )
         await node.start()
 
         assert monotonic() - began < 5

@@ -18,7 +18,7 @@ from waystation.cluster.changes import Changes, Transaction, in_batches
 from waystation.cluster.controller import ControllerSettings, Decisions, decisions
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.in_sync_changes import propose
-from waystation.cluster.membership import claim_controller, end_last_life, register
+from waystation.cluster.membership import Condition, claim_controller, end_last_life, register
 from waystation.cluster.parts import PartitionImage, TopicImage
 from waystation.cluster.policies import PolicyOf, TopicPolicy
 from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId, TopicId
@@ -163,7 +163,7 @@ class World:
         if broker.lease is None or not broker.lease.alive:
             broker.lease = Lease(broker.node)
         policy = self.policy_of(broker.image)
-        ending = end_last_life(broker.image, broker.node, policy, clean=broker.clean)
+        ending = end_last_life(broker.image, broker.node, policy, Condition(broker.clean))
         if ending:
             self.send(ending, broker.lease)
             return

@@ -104,7 +104,7 @@ def believes_that_memory_survives(patch: Patch) -> None:
     patch.setattr(
         control_world,
         "end_last_life",
-        lambda image, node, policy, **_: honest(image, node, policy, clean=True),
+        lambda image, node, policy, _: honest(image, node, policy, membership.Condition(True)),
     )
 
 

@@ -1,5 +1,6 @@
 """Who is in sync: a follower comes in as the life that was counted, and nobody stays too long."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cluster.items import Items
@@ -7,8 +8,8 @@ from tests.cluster.items import Items
 from waystation.cluster import keys
 from waystation.cluster.changes import Changes
 from waystation.cluster.draining import leave
-from waystation.cluster.in_sync_changes import Proposal, propose, sets_after
-from waystation.cluster.membership import end_last_life, register
+from waystation.cluster.in_sync_changes import Proposal, give_up, propose, sets_after
+from waystation.cluster.membership import Condition, end_last_life, register
 from waystation.cluster.parts import PartitionImage
 from waystation.cluster.policies import TopicPolicy
 from waystation.cluster.topics import TopicSpec
@@ -141,11 +142,20 @@ def test_everyone_in_either_set_held_everything_before(
 # --- a new life -----------------------------------------------------------------------------------
 
 
-def restart(world: Items, node: NodeId, *, clean: bool, memory: bool) -> None:
+def restart(
+    world: Items,
+    node: NodeId,
+    *,
+    clean: bool,
+    memory: bool,
+    held: bool = True,
+    renewed: bool = False,
+) -> None:
     world.commit(Changes(deletes=[keys.broker(node)]))
     policy = TopicPolicy(2, memory)
-    world.commit(*end_last_life(world.image, node, lambda _: policy, clean=clean))
-    assert end_last_life(world.image, node, lambda _: policy, clean=clean) == []
+    condition = Condition(clean, lambda topic, number: held, renewed)
+    world.commit(*end_last_life(world.image, node, lambda _: policy, condition))
+    assert end_last_life(world.image, node, lambda _: policy, condition) == []
     _, changes = register(world.image, node, "host", 9092, clean=clean)
     world.commit(changes)
 
@@ -187,10 +197,54 @@ def test_what_is_on_disk_survives_a_crash() -> None:
     assert state_of(world).in_sync == ALL
 
 
+@pytest.mark.parametrize("renewed", [False, True])
+def test_who_comes_back_without_the_log_is_not_in_sync(renewed: bool) -> None:
+    world = world_of((ONE, TWO), (THREE,))
+    restart(world, ONE, clean=True, memory=False, held=False, renewed=renewed)
+    restart(world, THREE, clean=True, memory=False, held=False, renewed=renewed)
+
+    assert (state_of(world).in_sync, state_of(world).eligible) == ((TWO,), ())
+
+
+def test_a_log_that_was_never_made_is_no_loss_if_nobody_knows_more() -> None:
+    world = world_of((ONE,))
+    restart(world, ONE, clean=False, memory=False, held=False)
+
+    assert state_of(world).in_sync == (ONE,)
+
+
+def test_a_new_disk_is_never_taken_for_all_that_was_committed() -> None:
+    """Those who are not in sync may have most of it: only an operator may let them lead."""
+    world = world_of((ONE,))
+    restart(world, ONE, clean=False, memory=False, held=False, renewed=True)
+
+    assert (state_of(world).leader, state_of(world).in_sync) == (None, ())
+
+
 def test_the_last_life_is_ended_only_while_nobody_is_registered() -> None:
     world = world_of()
     world.commit(Changes(deletes=[keys.broker(ONE)]))
-    ending = end_last_life(world.image, ONE, lambda _: TopicPolicy(), clean=True)
+    ending = end_last_life(world.image, ONE, lambda _: TopicPolicy(), Condition(True))
     world.join(1)
 
     assert not world.commit(*ending)
+
+
+@pytest.mark.parametrize("node", [ONE, TWO])
+def test_who_cannot_use_its_copy_leaves_both_sets_and_the_lead(node: NodeId) -> None:
+    world = world_of((ONE, TWO), (THREE,))
+    changes = give_up(world.image, world.image.topic("orders"), 0, node, 2)
+    assert changes is not None
+    assert world.commit(changes)
+
+    after = state_of(world)
+    assert node not in after.holders
+    assert after.leader == (None if node == ONE else ONE)
+    assert after.leader_epoch == (5 if node == ONE else 4)
+
+
+def test_the_last_copy_is_not_given_up() -> None:
+    world = world_of((ONE,), (TWO,))
+
+    assert give_up(world.image, world.image.topic("orders"), 0, ONE, 1) is None
+    assert give_up(world.image, world.image.topic("orders"), 0, THREE, 1) is None

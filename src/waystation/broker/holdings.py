@@ -16,6 +16,7 @@ from pathlib import Path
 
 from waystation.broker.replicas import Replicas
 from waystation.cluster.duties import Duties, Duty
+from waystation.cluster.parts import TopicImage
 from waystation.model.errors import StorageError
 from waystation.model.ids import NodeId, TopicId, TopicPartition
 from waystation.model.offsets import NO_OFFSET, Millis
@@ -117,6 +118,11 @@ class Holdings:
             stopwatch=self._stopwatch,
         )
         journal.prepare()
+
+    def found(self, topic: TopicImage, number: int) -> bool:
+        """Whether a log of the partition was there when the directories were opened."""
+        log = self._found.get(TopicPartition(topic.name, number))
+        return log is not None and log.topic_id == topic.id
 
     def tidy_journals(self) -> None:
         """Let journals free what they need no more."""

@@ -5,13 +5,15 @@ each comes from a counter that outlives the lease, so an epoch is never given tw
 process that was paused through the end of its lease is known by its old one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
 
 from waystation.cluster import keys
 from waystation.cluster.changes import ABSENT, Changes
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.in_sync_changes import Sets, led_by, successor
-from waystation.cluster.parts import PartitionImage
+from waystation.cluster.parts import PartitionImage, TopicImage
 from waystation.cluster.policies import PolicyOf
 from waystation.cluster.values import (
     BrokerValue,
@@ -73,15 +75,31 @@ def register(
     )
 
 
+class Condition(NamedTuple):
+    """What a node's last life left it: how it stopped, and which logs lie on its disks.
+
+    ``held`` tells whether there is a log of a topic's partition; ``renewed``, whether one of the
+    disks is not the one that was there before.
+    """
+
+    clean: bool
+    held: Callable[[TopicImage, int], bool] = lambda topic, number: True
+    renewed: bool = False
+
+
 def end_last_life(
-    image: ClusterImage, node: NodeId, policy: PolicyOf, *, clean: bool
+    image: ClusterImage, node: NodeId, policy: PolicyOf, condition: Condition
 ) -> list[Changes]:
     """What must be written before ``node`` registers anew, so that it is taken for what it is.
 
     It leads nothing of what its last life led: only an election, under a new epoch, lets it lead
-    again.  If its stop was not ``clean`` and the topic's records were only in memory, it may lack
-    some, and leaves both sets unless nobody else is in them.  Void once it is registered; decide
-    again on a newer image until there is nothing left, then ``register``.
+    again.  If its stop was not clean and the topic's records were only in memory, or if it has no
+    log, it may lack some, and leaves both sets unless nobody else is in them.  If the log may have
+    been on a disk that is gone, it leaves them even so: of the others, some may have most of it,
+    and an operator decides whether they shall lead.
+
+    Void once it is registered; decide again on a newer image until there is nothing left, then
+    ``register``.
     """
     return [
         Changes(
@@ -91,8 +109,23 @@ def end_last_life(
         for number, partition in enumerate(topic.partitions)
         if node == partition.leader or node in partition.holders
         for key in (keys.partition(topic.id, number),)
-        for state in _without(partition, node, lost=not clean and policy(topic.name).memory)
+        for state in _without(partition, node, _loss(condition, topic, number, policy))
     ]
+
+
+class _Loss(IntEnum):
+    """How much a node may lack of what it should hold."""
+
+    NOTHING = 0
+    SOME = 1
+    ALL = 2
+
+
+def _loss(condition: Condition, topic: TopicImage, number: int, policy: PolicyOf) -> _Loss:
+    if not condition.held(topic, number):
+        return _Loss.ALL if condition.renewed else _Loss.SOME
+    forgotten = not condition.clean and policy(topic.name).memory
+    return _Loss.SOME if forgotten else _Loss.NOTHING
 
 
 def is_alone(image: ClusterImage, node: NodeId) -> bool:
@@ -108,10 +141,11 @@ def is_alone(image: ClusterImage, node: NodeId) -> bool:
     )
 
 
-def _without(partition: PartitionImage, node: NodeId, *, lost: bool) -> Iterator[PartitionValue]:
+def _without(partition: PartitionImage, node: NodeId, loss: _Loss) -> Iterator[PartitionValue]:
     """The partition's state after the last life of ``node``, if that changes anything."""
     sets = Sets(partition.in_sync, partition.eligible)
-    if lost and node in partition.holders and any(each != node for each in partition.holders):
+    others = partition.replicas if loss is _Loss.ALL else partition.holders
+    if loss and node in partition.holders and any(each != node for each in others):
         sets = Sets(*(tuple(each for each in some if each != node) for some in sets))
     if partition.leader == node:
         yield led_by(partition, None, sets)

@@ -35,6 +35,7 @@ from waystation.storage.checkpoints import (
 from waystation.storage.disk import Disk, DiskFile, Entry
 from waystation.storage.identity import (
     META_PROPERTIES,
+    Identity,
     claim,
     decode_partition_metadata,
     encode_partition_metadata,
@@ -129,14 +130,20 @@ class DataDirectory:
         """The cluster that these logs belong to; none before the node first joined one."""
         return self._identity.cluster_id
 
-    @property
-    def last_life(self) -> BrokerEpoch:
-        """The newest registration that this directory was part of."""
-        return self._identity.broker_epoch
+    def last_life(self, machine: str) -> BrokerEpoch:
+        """The newest registration that this directory was part of, here on this machine.
 
-    def joined(self, cluster_id: str, life: BrokerEpoch) -> None:
+        A copy of the directory was part of none: its original may still be.
+        """
+        here = self._identity.place == self._place(machine)
+        return self._identity.broker_epoch if here else NO_BROKER_EPOCH
+
+    def _place(self, machine: str) -> str:
+        return f"{machine}:{self.path.absolute()}"
+
+    def joined(self, cluster_id: str, life: BrokerEpoch, machine: str) -> None:
         """Remember the cluster, and the life that begins; work for a thread."""
-        identity = self._identity._replace(cluster_id=cluster_id, broker_epoch=life)
+        identity = Identity(self.id, cluster_id, life, self._place(machine))
         try:
             write(self.disk, self.path, self._node, identity)
         except OSError as error:

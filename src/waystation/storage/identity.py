@@ -13,14 +13,19 @@ META_PROPERTIES = "meta.properties"
 
 _CLUSTER = "cluster.id"
 _LIFE = "broker.epoch"
+_PLACE = "broker.place"
 
 
 class Identity(NamedTuple):
-    """A directory's own id, the cluster it belongs to once it does, and its node's last life."""
+    """A directory's own id, the cluster it belongs to once it does, and its node's last life.
+
+    ``place`` is where that life was: a copy of the directory is somewhere else.
+    """
 
     id: UUID
     cluster_id: str | None = None
     broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
+    place: str = ""
 
 
 def claim(disk: Disk, directory: Path, node: NodeId, new_id: Callable[[], UUID]) -> Identity:
@@ -43,6 +48,7 @@ def claim(disk: Disk, directory: Path, node: NodeId, new_id: Callable[[], UUID])
             uuid_of(facts["directory.id"]),
             facts.get(_CLUSTER) or None,
             BrokerEpoch(int(facts.get(_LIFE, NO_BROKER_EPOCH))),
+            facts.get(_PLACE, ""),
         )
     except (KeyError, ValueError):
         raise StorageError(f"{path} is damaged: it names no directory.id") from None
@@ -54,7 +60,7 @@ def write(disk: Disk, directory: Path, node: NodeId, identity: Identity) -> None
     if identity.cluster_id is not None:
         lines.append(f"{_CLUSTER}={identity.cluster_id}")
     if identity.broker_epoch != NO_BROKER_EPOCH:
-        lines.append(f"{_LIFE}={identity.broker_epoch}")
+        lines += [f"{_LIFE}={identity.broker_epoch}", f"{_PLACE}={identity.place}"]
     disk.replace(directory / META_PROPERTIES, "".join(f"{line}\n" for line in lines).encode())
 
 
