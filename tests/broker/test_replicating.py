@@ -231,3 +231,24 @@ async def test_a_new_leader_knows_open_and_aborted_transactions(cluster: LocalCl
     assert after == before[:2]
     assert [one.producer_id for one in second.open_transactions()] == [8]
     assert second.in_transaction(ProducerId(8), ProducerEpoch(0))
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_replica_whose_disk_failed_is_given_up_at_once(
+    cluster: LocalCluster, leads: bool
+) -> None:
+    await made(cluster, 1, **{"min.insync.replicas": "2"})
+    leader = cluster.leader(TOPIC)
+    assert leader is not None
+    broken = leader if leads else next(node for node in cluster.nodes if node != leader)
+    async with Producer(cluster.bootstrap, acks="all") as producer:
+        await producer.send(TOPIC, "before")
+        replica(cluster, broken).log.directory.fail("it fell from the table")
+        sent = await producer.send(TOPIC, "after")
+
+    state = cluster.partition(TOPIC)
+    assert sent.offset == 1
+    assert state is not None
+    assert broken not in state.in_sync
+    assert state.leader != broken
+    assert await read(cluster, 2) == [b"before", b"after"]

@@ -226,7 +226,15 @@ class Broker:
             Copying(lambda: self.settings, follower_throttle, clock, registry),
         )
         self._in_sync = InSync(
-            self.node, self.replicas, self._view, store, lambda: self.settings, clock, registry
+            self.node,
+            self.replicas,
+            self._view,
+            store,
+            lambda: self.settings,
+            self.configs.policy_of,
+            directories,
+            clock,
+            registry,
         )
         ReplicationGauges(registry, self.replicas, self.followers, self.replica_sessions)
         Gauges(registry, self.replicas, meters, directories, self.fetch_sessions, self.long_polls)

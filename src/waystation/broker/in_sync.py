@@ -7,19 +7,22 @@ keeps up (``replication/lag.py``), and which sets that makes (``cluster/in_sync_
 2. From before it is sent until the store's answer is known, what commits is held by both sets.  An
    answer that never came is no answer: the same change is sent again until one does.
 3. Many partitions share a transaction; one that came too late holds up no other.
-4. While the store is away nothing changes: the mark waits for the set that is written.
+4. Copies whose disk failed are given up at once: nobody shall wait for them.
+5. While the store is away nothing changes: the mark waits for the set that is written.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from waystation.broker.replicas import Replicas
 from waystation.broker.settings import BrokerSettings
 from waystation.broker.view import ClusterView
+from waystation.cluster.changes import Changes
 from waystation.cluster.image import ClusterImage
-from waystation.cluster.in_sync_changes import Proposal, propose
+from waystation.cluster.in_sync_changes import Proposal, give_up, propose
 from waystation.cluster.parts import PartitionImage
+from waystation.cluster.policies import PolicyOf
 from waystation.coordination.store import CoordinationStore
 from waystation.model.errors import StoreUnavailableError
 from waystation.model.ids import NodeId
@@ -28,6 +31,7 @@ from waystation.partition.partition import Partition
 from waystation.replication.lag import Cluster, Paces
 from waystation.replication.leader import LeaderState
 from waystation.runtime.clock import Clock
+from waystation.storage.directory import DataDirectory
 from waystation.telemetry.logs import get_logger
 from waystation.telemetry.metrics import Registry
 
@@ -56,9 +60,13 @@ class InSync:
         view: ClusterView,
         store: CoordinationStore,
         settings: Callable[[], BrokerSettings],
+        policy_of: Callable[[ClusterImage], PolicyOf],
+        directories: Sequence[DataDirectory],
         clock: Clock,
         registry: Registry,
     ) -> None:
+        self._policy_of = policy_of
+        self._directories = directories
         self._node = node
         self._replicas = replicas
         self._view = view
@@ -132,6 +140,30 @@ class InSync:
                 self._look(partition, state, paces)
         if self._pending:
             await self._write()
+        if everyone and any(one.offline is not None for one in self._directories):
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        """Leave the sets of partitions whose copies here are out of reach."""
+        policy = self._policy_of(self._image)
+        given_up: list[Changes] = []
+        for topic in self._image.topics.values():
+            for number, state in enumerate(topic.partitions):
+                if self._node in state.holders and self._is_lost(topic.name, number):
+                    needed = policy(topic.name).min_insync
+                    changes = give_up(self._image, topic, number, self._node, needed)
+                    given_up += [] if changes is None else [changes]
+        written = await self._view.write_each(given_up)
+        if written:
+            _events.error("replicas.given.up", count=len(written), reason="a disk has failed")
+            await self._reach_store()
+
+    def _is_lost(self, topic: str, number: int) -> bool:
+        held = self._replicas.find(topic, number)
+        return held is None or held.log.directory.offline is not None
+
+    async def _reach_store(self) -> None:
+        await self._view.reached((await self._store.get(_STORE_KEY)).revision)
 
     def _look(self, partition: Partition, state: LeaderState, paces: Paces) -> None:
         leadership, log_end = partition.leadership, partition.log_end
@@ -182,7 +214,7 @@ class InSync:
         done = {id(changes) for changes in written}
         # What was refused is settled by what is read afterwards, and by nothing older: a change
         # that was sent before, and never answered, may have been stored meanwhile.
-        await self._view.reached((await self._store.get(_STORE_KEY)).revision)
+        await self._reach_store()
         for partition, pending in asked.items():
             if id(pending.proposal.changes) in done:
                 continue

@@ -9,6 +9,8 @@
 4. A follower comes in only as the incarnation whose fetches were counted: its registration is
    compared in the same transaction, so that one which restarted meanwhile stays out.
 5. A leader whose own registration is gone changes nothing.
+6. Who cannot use its copy any more, since the disk failed, leaves both sets by itself, and leads
+   no longer, unless nobody else is in sync.
 
 When to ask for a change is for ``replication/`` to say; elections are in ``elections.py``.
 """
@@ -82,6 +84,26 @@ def propose(
     state = encode(successor(partition, sets))
     changes = Changes(compares={key: partition.version, **registered}, puts={key: state})
     return Proposal(*sets, changes)
+
+
+def give_up(
+    image: ClusterImage, topic: TopicImage, number: int, node: NodeId, min_insync: int
+) -> Changes | None:
+    """What ``node`` writes because its copy is out of reach; ``None``: nothing, or nobody is left.
+
+    Where it led, nobody does until one of the others is elected.
+    """
+    partition = topic.partitions[number]
+    others = [each for each in partition.in_sync if each != node]
+    if node not in partition.holders or not others or node not in image.brokers:
+        return None
+    in_sync, eligible = sets_after(partition, others, min_insync)
+    sets = Sets(in_sync, tuple(each for each in eligible if each != node))
+    led = partition.leader == node
+    state = led_by(partition, None, sets) if led else successor(partition, sets)
+    key = keys.partition(topic.id, number)
+    compares = {key: partition.version, keys.broker(node): image.brokers[node].version}
+    return Changes(compares=compares, puts={key: encode(state)})
 
 
 def successor(partition: PartitionImage, sets: Sets) -> PartitionValue:
