@@ -353,6 +353,42 @@ async def test_waiting_for_messages_is_not_staying_away() -> None:
         assert "left member-1" not in broker.told
 
 
+async def test_who_leaves_while_its_epoch_changes_commits_in_the_new_one(
+    broker: GroupBroker,
+) -> None:
+    """The coordinator has decided on a heartbeat that it answers only later."""
+    loop = asyncio.get_running_loop()
+    answered: list[Answer] = []
+
+    def beat(request: Message) -> Answer:
+        told = broker.consumer_heartbeat(request)
+        if len(broker.told) < 2 or answered:
+            return told
+        broker.generation += 1
+        told.member_epoch = broker.generation  # type: ignore[attr-defined]
+        answer: asyncio.Future[Message] = loop.create_future()
+        loop.call_later(0.05, answer.set_result, told)
+        answered.append(answer)
+        return answer
+
+    def commit(request: Message) -> Answer:
+        if request.generation_id_or_member_epoch != broker.generation:  # type: ignore[attr-defined]
+            broker.refuse(ApiKey.OFFSET_COMMIT, ErrorCode.STALE_MEMBER_EPOCH)
+        return broker.commit(request)
+
+    broker.handlers[ApiKey.CONSUMER_GROUP_HEARTBEAT] = beat
+    broker.handlers[ApiKey.OFFSET_COMMIT] = commit
+    options = {"group_protocol": "consumer", "auto_commit_interval_ms": 60_000}
+    async with consumer_of(broker, **options) as consumer:
+        await read(consumer, 10)
+        broker.told.append("read")
+        await until(lambda: bool(answered))
+        began = loop.time()
+
+    assert broker.committed == {0: 10}
+    assert loop.time() - began < 2
+
+
 async def test_a_static_member_does_not_leave(broker: GroupBroker) -> None:
     async with consumer_of(broker, group_instance_id="till-1") as consumer:
         await read(consumer, 10)

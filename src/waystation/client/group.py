@@ -95,17 +95,22 @@ class Group:
             self._background.spawn(self._commit_now_and_then(), f"group-commit {self.group_id}")
 
     async def close(self, *, processed: bool) -> None:
-        """Commit where that is due, and leave; ``processed`` says whether what is in hand is."""
+        """Commit where that is due, and leave; ``processed`` says whether what is in hand is.
+
+        The member lives until that is committed: cut short, it would not hear of the epoch that
+        its last heartbeat gave it, and commit in the name of the one before.
+        """
         await self._background.aclose()
-        await self._life.aclose()
         if processed:
             self.progress.finish()
         try:
             if self._commits_by_itself:
                 await _with_patience(self.commits.commit_due(PATIENCE_AT_THE_END_MS))
+            await self._life.aclose()
             if self.ownership.owned:
                 await self.ownership.listeners.revoked(self.ownership.owned)
         finally:
+            await self._life.aclose()
             await self._leave()
             await self.coordinator.close()
 
