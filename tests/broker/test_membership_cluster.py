@@ -122,6 +122,32 @@ async def test_who_was_cut_off_comes_back_as_another_incarnation(tmp_path: Path)
         )
 
 
+async def test_a_registration_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, 2) as cluster:
+        broker = cluster.nodes[1].broker
+        epoch = broker.broker_epoch
+        await cluster.store.txn({}, {}, ["brokers/1", "controller"])
+
+        await cluster.until(lambda: broker.broker_epoch > epoch)
+        await cluster.until(lambda: cluster.image.controller and 1 in cluster.image.brokers)
+
+
+async def test_who_hears_nothing_any_more_is_not_counted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with LocalCluster(tmp_path, 2) as cluster:
+
+        async def break_down(*_: object) -> None:
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(cluster.nodes[1].broker._view, "_act", break_down)
+        await cluster.store.txn({}, {"drains/9": b'{"v":1}'})
+
+        other = cluster.nodes[2].broker
+        await cluster.until(lambda: {*other.image.brokers} == {2})
+        await cluster.until(lambda: other.controlling.active)
+
+
 async def test_brokers_go_on_without_the_store_and_nobody_is_taken_for_dead(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, 3) as cluster:
         async with Admin(cluster.bootstrap) as admin:

@@ -250,14 +250,14 @@ def test_a_directory_that_was_not_opened_is_left_as_it_was_found(disk: Simulated
 def test_a_directory_remembers_its_cluster_and_its_last_life(disk: SimulatedDisk) -> None:
     directory = open_directory(disk)
     identity = directory.id
-    assert (directory.cluster_id, directory.last_life("desk")) == (None, NO_BROKER_EPOCH)
+    assert (directory.cluster_id, directory.last_life_on("desk")) == (None, NO_BROKER_EPOCH)
     directory.joined("the-cluster", BrokerEpoch(4), "desk")
     directory.unlock()
 
     directory = open_directory(disk)
-    assert (directory.cluster_id, directory.last_life("desk")) == ("the-cluster", 4)
+    assert (directory.cluster_id, directory.last_life_on("desk")) == ("the-cluster", 4)
     assert directory.id == identity
-    assert directory.last_life("another machine") == NO_BROKER_EPOCH
+    assert directory.last_life_on("another machine") == NO_BROKER_EPOCH
 
 
 def test_high_watermarks_are_written_for_the_logs_held_here(disk: SimulatedDisk) -> None:

@@ -291,8 +291,10 @@ class Broker:
         image = await self._membership.join(place)
         await self._act(ClusterImage(), image)
         await self._holdings.sweep()
-        self._tasks.spawn(self._view.follow(), "cluster-view")
-        self._tasks.spawn(self._membership.keep_alive(), "membership")
+        keeping_alive = self._tasks.spawn(self._membership.keep_alive(), "membership")
+        following = self._tasks.spawn(self._view.follow(), "cluster-view")
+        # Who no longer hears what the cluster decides must not be counted on: others take over.
+        following.add_done_callback(lambda _: keeping_alive.cancel())
         self._tasks.spawn(self.controlling.run(), "controller")
         self._tasks.spawn(self._in_sync.run(), "in-sync")
         self._tasks.spawn(self._housekeeping.run(), "housekeeping")

@@ -187,7 +187,7 @@ class Membership:
     async def _wait_for_the_last_life(self) -> None:
         """Until nobody is registered under this id, or ``DuplicateBrokerError``."""
         key = keys.broker(self._node)
-        lives = {each.last_life(self._place.machine or "") for each in self._directories}
+        lives = {each.last_life_on(self._place.machine or "") for each in self._directories}
         ends_at = self._clock.monotonic() + self.session_s + _LEASE_SLACK_S
         first: BrokerEpoch | None = None
         while (await self._store.get(key)).items:
@@ -287,6 +287,7 @@ class Membership:
         try:
             await lease.keep_alive()
             self._heard()
+            await self._check_registration(lease)
         except StoreUnavailableError as error:
             _events.warning("membership.not.renewed", node=self._node, reason=str(error))
 
@@ -300,6 +301,7 @@ class Membership:
                 match await news.get():
                     case None:
                         self._heard()
+                        await self._check_registration(lease)
                     case LeaseExpiredError() as ended:
                         raise ended
                     case error:
@@ -307,6 +309,13 @@ class Membership:
                         _events.warning("membership.not.renewed", node=self._node, reason=reason)
         finally:
             thread.close()
+
+    async def _check_registration(self, lease: Lease) -> None:
+        """The lease lives; somebody may have deleted what hung on it all the same."""
+        if not self.registered and self._view.newest.revision > self.joined_revision:
+            with contextlib.suppress(StoreUnavailableError):
+                await lease.revoke()
+            raise LeaseExpiredError(f"the registration of broker {self._node} was deleted")
 
     def _heard(self) -> None:
         """Note that the store answers, and whether that is news."""

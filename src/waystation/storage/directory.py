@@ -130,13 +130,18 @@ class DataDirectory:
         """The cluster that these logs belong to; none before the node first joined one."""
         return self._identity.cluster_id
 
-    def last_life(self, machine: str) -> BrokerEpoch:
+    @property
+    def last_life(self) -> BrokerEpoch:
+        """The newest registration that this directory, or what it was copied from, was part of."""
+        return self._identity.broker_epoch
+
+    def last_life_on(self, machine: str) -> BrokerEpoch:
         """The newest registration that this directory was part of, here on this machine.
 
         A copy of the directory was part of none: its original may still be.
         """
         here = self._identity.place == self._place(machine)
-        return self._identity.broker_epoch if here else NO_BROKER_EPOCH
+        return self.last_life if here else NO_BROKER_EPOCH
 
     def _place(self, machine: str) -> str:
         return f"{machine}:{self.path.absolute()}"
