@@ -176,3 +176,14 @@ def test_who_keeps_up_but_never_quite_reaches_the_mark_is_courted() -> None:
     assert led.paces.candidates(led.state, CLUSTER, led.log_end, Millis(2 * LAG_MS)) == ()
     strangers = Cluster(EVERYONE, {**LIVES, SLOW: NEXT_LIFE})
     assert led.paces.candidates(led.state, strangers, led.log_end, Millis(3)) == ()
+
+
+def test_who_waits_for_news_has_its_time_from_when_there_are_some() -> None:
+    led = Led(*EVERYONE)
+    for node in (FAST, SLOW):
+        led.fetch(node, 0, 1)
+    led.paces.refresh(led.log_end, Millis(100 * LAG_MS))
+    led.log_end = Offset(1)
+
+    assert led.wants(101 * LAG_MS) is None
+    assert led.wants(101 * LAG_MS + 1) == (LEADER,)

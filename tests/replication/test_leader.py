@@ -13,8 +13,23 @@ LIFE = BrokerEpoch(7)
 EPOCH = LeaderEpoch(3)
 
 
-def alone(durability: str = "disk", min_insync: int = 1, **at_election: Offset) -> LeaderState:
-    return LeaderState(EPOCH, [LEADER], min_insync, durability, leader=LEADER, **at_election)
+def alone(
+    durability: str = "disk",
+    min_insync: int = 1,
+    mark: Offset = Offset(0),
+    log_end: Offset = Offset(0),
+    eligible: tuple[NodeId, ...] = (),
+) -> LeaderState:
+    return LeaderState(
+        EPOCH,
+        [LEADER],
+        min_insync,
+        durability,
+        leader=LEADER,
+        mark=mark,
+        log_end=log_end,
+        eligible=eligible,
+    )
 
 
 def pair(durability: str = "disk", min_insync: int = 1) -> LeaderState:
@@ -161,3 +176,13 @@ def test_the_mark_waits_for_who_is_about_to_join() -> None:
     assert state.high_watermark == 11
     assert state.court([])
     assert state.high_watermark == 12
+
+
+def test_nothing_commits_while_others_may_lead_who_lack_it() -> None:
+    state = alone(eligible=(FOLLOWER,))
+    state.on_local(Offset(5), Offset(5))
+
+    assert state.enough_replicas(), "what is written now may commit later"
+    assert state.high_watermark == 0
+    assert state.settle([LEADER])
+    assert state.high_watermark == 5

@@ -267,6 +267,9 @@ class Node:
                 return
         self.following.carried_out(step, self.log)
 
+    def unanswered(self, question: Question) -> None:
+        self.following.failed(question, Millis(self.world.now))
+
     # --- flushing -----------------------------------------------------------------------
 
     def flush_soon(self) -> None:
@@ -375,7 +378,7 @@ class World:
 
         for _ in range(self._copies(asker.id, leader.id)):
             self.at_node(leader, self._delay_ms(), arrive)
-        self.at_node(asker, 150, lambda: asker.following.failed(question, Millis(self.now)))
+        self.at_node(asker, 150, partial(asker.unanswered, question))
 
     def store_call(self, node: Node, call: Callable[[], T], told: Callable[[T], None]) -> None:
         """Ask the store; the answer may be lost although it was carried out."""
