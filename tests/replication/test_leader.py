@@ -11,13 +11,14 @@ from waystation.replication.leader import LeaderState
 LEADER, FOLLOWER = NodeId(1), NodeId(2)
 LIFE = BrokerEpoch(7)
 EPOCH = LeaderEpoch(3)
+START = Offset(0)
 
 
 def alone(
     durability: str = "disk",
     min_insync: int = 1,
-    mark: Offset = Offset(0),
-    log_end: Offset = Offset(0),
+    mark: Offset = START,
+    log_end: Offset = START,
     eligible: tuple[NodeId, ...] = (),
 ) -> LeaderState:
     return LeaderState(
