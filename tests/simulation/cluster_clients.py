@@ -54,6 +54,7 @@ class Clients:
         self._partitions = partitions
         self._until_s = storm_s
         self._machines: dict[str, Node] = {}
+        self._retired: set[str] = set()
         self._work: dict[str, Callable[[str, Random], Awaitable[None]]] = {}
 
     # --- who there is ---------------------------------------------------------------------------
@@ -77,7 +78,7 @@ class Clients:
     def revive(self, name: str) -> None:
         """Start a client that was killed again, as the program that it is."""
         machine = self._machines[name]
-        if not machine.alive:
+        if not machine.alive and name not in self._retired:
             machine.restart()
             self._begin(name)
 
@@ -85,6 +86,7 @@ class Clients:
         """Leave one processor: it comes to the end of its work when it is alone in its group."""
         for name, machine in self._machines.items():
             if name.startswith("s") and name != "s0":
+                self._retired.add(name)
                 machine.crash()
                 self.busy.discard(name)
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from random import Random
 from typing import NamedTuple
+from unittest.mock import patch
 
 from tests.simulation.cluster_clients import INPUT, OUTPUT, Clients
 from tests.simulation.cluster_witness import Witness
@@ -26,6 +27,14 @@ CALM_FIRST_MS, STORM_MS, PATIENCE_MS = 3_000, 10_000, 120_000
 _STEP_MS = 250
 _CHECK_EVERY_MS = 25
 _LEASE_MS = 1_000
+# Journals of a few pages: a world has little memory, and they are full now and then.
+_SIZES = {
+    "journal.FILE_BYTES": 64 << 10,
+    "journal._ROUND_BYTES_MAX": 32 << 10,
+    "journal._ZEROS": bytes(32 << 10),
+    "journal_replay.FILE_BYTES": 64 << 10,
+    "reserve._SPARE_BYTES": 64 << 10,
+}
 
 
 class Outcome(NamedTuple):
@@ -97,6 +106,8 @@ class ClusterLife:
             stack.enter_context(simulated_threads(self.world.schedule))
             stack.enter_context(self.clients.at_home())
             stack.enter_context(self.witness.listening())
+            for place, size in _SIZES.items():
+                stack.enter_context(patch(f"waystation.storage.{place}", size))
             return self._run()
 
     def _run(self) -> Outcome:
