@@ -8,6 +8,7 @@ from tests.cluster.items import Items
 
 from waystation.cluster import keys
 from waystation.cluster.changes import Changes
+from waystation.cluster.duties import duties
 from waystation.cluster.effective import (
     Explained,
     Source,
@@ -16,8 +17,9 @@ from waystation.cluster.effective import (
     explain_topic,
     topic_settings,
 )
+from waystation.cluster.reassignment import reassign
 from waystation.cluster.topics import TopicSpec
-from waystation.cluster.values import ConfigValue, encode
+from waystation.cluster.values import ConfigValue, TopicValue, encode
 from waystation.model.ids import NodeId
 from waystation.model.settings import option, options_of
 from waystation.model.topics import TopicSettings
@@ -91,6 +93,36 @@ def test_a_stored_value_that_no_longer_parses_is_as_if_it_were_not_there() -> No
     assert settings.retention_ms == 40
     assert settings.flush_ms == 7
     assert retention(explain_topic(world.image, "orders", ONE, TEXTS)).source == Source.STATIC
+
+
+def test_two_must_be_in_sync_where_every_partition_has_three_replicas() -> None:
+    """Those that are on their way do not count: acks=all would wait for them."""
+    world = Items()
+    world.join(1, 2, 3)
+    world.create(TopicSpec("orders", 2, 1))
+
+    def minimum() -> int:
+        return topic_settings(world.image, "orders", ONE, STARTED_WITH).min_insync_replicas
+
+    def rewrite(*replicas: tuple[NodeId, ...]) -> None:
+        topic = world.image.topic("orders")
+        value = encode(TopicValue(id=topic.id, replicas=replicas))
+        world.commit(Changes(puts={keys.topic("orders"): value}))
+
+    everywhere = (ONE, NodeId(2), NodeId(3))
+    rewrite(everywhere, (ONE,))
+    assert minimum() == 1
+    world.commit(reassign(world.image, "orders", 1, everywhere))
+    rewrite(everywhere, everywhere)
+    assert minimum() == 1
+    key = keys.reassignment(world.image.topic("orders").id, 1)
+    before = world.image
+    world.commit(Changes(deletes=[key]))
+    rewrite(everywhere, everywhere)
+    assert minimum() == 2
+    assert duties(before, world.image, ONE).reconfigure == ("orders",)
+    rewrite((ONE,), everywhere)
+    assert minimum() == 1
 
 
 def test_another_brokers_options_do_not_count_here() -> None:

@@ -7,6 +7,7 @@ the partitions that the last image assigns to it, each with its last state.
 
 from typing import NamedTuple
 
+from waystation.cluster.effective import replication_factor
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.keys import EVERY_BROKER
 from waystation.cluster.parts import PartitionImage
@@ -69,4 +70,13 @@ def _reconfigured(before: ClusterImage, after: ClusterImage, node: NodeId) -> tu
         name
         for name in after.topics
         if before.topic_configs.get(name) is not after.topic_configs.get(name)
+        or _grew(before, after, name)
     )
+
+
+def _grew(before: ClusterImage, after: ClusterImage, name: str) -> bool:
+    """Whether it has more or fewer replicas, on which a default hangs (``effective.py``)."""
+    was, now = before.topics.get(name), after.topics[name]
+    if was is None or was is now:
+        return False
+    return replication_factor(before, was) != replication_factor(after, now)

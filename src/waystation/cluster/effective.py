@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from waystation.cluster import keys
 from waystation.cluster.configs import broker_level
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.parts import TopicImage
 from waystation.model.ids import NodeId
 from waystation.model.settings import Option, options_of
 from waystation.model.topics import TopicSettings
@@ -86,7 +87,21 @@ def topic_settings(
 def _default_min_insync(image: ClusterImage, name: str) -> int:
     """With three replicas one may be missing; with two, both would have to be there always."""
     topic = image.topics.get(name)
-    return 2 if topic and len(topic.partitions[0].replicas) > 2 else 1
+    return 2 if topic and replication_factor(image, topic) > 2 else 1
+
+
+def replication_factor(image: ClusterImage, topic: TopicImage) -> int:
+    """How many replicas each of its partitions has at least, while and after it is moved.
+
+    Those that are only on their way do not count: nobody can ask for their acknowledgement.
+    """
+    moving = image.reassignments.get(topic.id, {})
+    return min(
+        min(len(moving[number].origin), len(moving[number].target))
+        if number in moving
+        else len(partition.replicas)
+        for number, partition in enumerate(topic.partitions)
+    )
 
 
 def archive_groups(image: ClusterImage, node: NodeId, static: TopicSettings) -> frozenset[str]:
