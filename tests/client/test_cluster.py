@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-
 from tests.support.soak import count
+
 from waystation import Admin, Consumer, Producer
 from waystation.client.errors import BrokerUnreachableError
 from waystation.cluster.parts import PartitionImage
