@@ -12,6 +12,7 @@ import pytest
 from tests.support.faulty_node import FaultyDisk
 from waystation.broker.broker import Broker
 from waystation.broker.coordinators import OFFSETS_TOPIC
+from waystation.broker.far_ends import FarEnds
 from waystation.broker.group_survey import GroupSurvey
 from waystation.broker.posts import partition_of
 from waystation.cluster.configs import Alteration, Operation, alter_broker
@@ -424,6 +425,7 @@ async def test_only_the_largest_lags_have_lines_of_their_own(broker: Broker) -> 
         groups.machines,
         lambda: groups.loading,
         broker.replicas,
+        FarEnds(broker.peers, lambda: broker.image),
         broker.clock,
         registry,
         listed_max=3,

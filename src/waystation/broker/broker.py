@@ -15,6 +15,7 @@ from waystation.broker.configs import Configs
 from waystation.broker.controller import Controlling
 from waystation.broker.coordinators import OFFSETS_TOPIC, GroupCoordinators
 from waystation.broker.copying import Copying
+from waystation.broker.far_ends import FarEnds
 from waystation.broker.far_markers import FarMarkers
 from waystation.broker.far_transactions import FarTransactions
 from waystation.broker.fetch_sessions import FetchSessions
@@ -160,7 +161,12 @@ class Broker:
             registry=registry,
         )
         self.survey = GroupSurvey(
-            self.groups.machines, lambda: self.groups.loading, self.replicas, clock, registry
+            self.groups.machines,
+            lambda: self.groups.loading,
+            self.replicas,
+            FarEnds(self.peers, lambda: self._acting_on),
+            clock,
+            registry,
         )
         self._machine = settings.broker_machine or machine
         self._membership = Membership(

@@ -8,7 +8,8 @@ too.  The age does not: where nothing but markers is left, nobody is late.
 1. A survey never holds up the loop for longer than a slice, and takes a twentieth of its time at
    most: with many offsets it comes less often.
 2. At most ``LISTED_MAX`` lags are told one by one, the largest, and the number of the others.
-3. Only partitions that this broker leads are looked at, since their ends are known here.
+3. Of a partition without a replica here only the number is told, by its leader's word, and from
+   the second survey on that finds offsets of it.
 """
 
 import asyncio
@@ -17,11 +18,12 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappush, heappushpop
 from typing import Final, NamedTuple
 
+from waystation.broker.far_ends import Ends, FarEnds
 from waystation.broker.replicas import Replicas
 from waystation.groups.machine import Groups
 from waystation.model.errors import WaystationError
+from waystation.model.ids import TopicPartition
 from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
-from waystation.partition.partition import Partition
 from waystation.records.batch import rows_of
 from waystation.records.header import BatchHeader, Buffer, batches
 from waystation.runtime.clock import Clock
@@ -37,6 +39,8 @@ _SHARE = 20
 _READ_AT_ONCE = 50
 # Some fifty of them: behind more in a row the last one's time stands for the message's.
 _MARKERS_BYTES = 4_096
+# How many partitions' leaders are asked about.
+_AWAY_MAX = 10_000
 _events = get_logger("coordinator")
 
 Place = tuple[str, str, int, int]
@@ -68,6 +72,7 @@ class GroupSurvey:
         machines: Callable[[], Sequence[Groups]],
         loading: Callable[[], int],
         replicas: Replicas,
+        elsewhere: FarEnds,
         clock: Clock,
         registry: Registry,
         *,
@@ -76,11 +81,13 @@ class GroupSurvey:
         self._machines = machines
         self._loading = loading
         self._replicas = replicas
+        self._elsewhere = elsewhere
         self._clock = clock
         self._listed_max = listed_max
         self._states: Counter[tuple[str, str]] = Counter()
         self._members = self._offsets = self._unlisted = 0
         self._lags: list[Lag] = []
+        self._away: set[TopicPartition] = set()
         self._show(registry)
 
     async def run(self) -> None:
@@ -101,7 +108,8 @@ class GroupSurvey:
         """Take one survey."""
         states: Counter[tuple[str, str]] = Counter()
         members = 0
-        found = _Furthest(self._replicas, self._listed_max)
+        ends = await self._elsewhere.ask(self._away) if self._away else {}
+        found = _Furthest(self._replicas, ends, self._listed_max)
         for machine in self._machines():
             for one in machine.list():
                 states[one.kind, one.state] += 1
@@ -113,6 +121,7 @@ class GroupSurvey:
                 # A group came or went meanwhile; the next survey counts the rest.
                 continue
         self._lags = await self._dated(found.lags)
+        self._away = found.away
         self._states, self._members = states, members
         self._offsets, self._unlisted = found.count, found.left_out
 
@@ -193,9 +202,12 @@ class GroupSurvey:
 class _Furthest:
     """Keeps the largest lags of those it is shown."""
 
-    def __init__(self, replicas: Replicas, limit: int) -> None:
+    def __init__(self, replicas: Replicas, ends: Ends, limit: int) -> None:
         self._replicas = replicas
+        self._ends = ends
         self._limit = limit
+        self.away: set[TopicPartition] = set()
+        """Partitions without a replica here."""
         self._heap: list[Lag] = []
         self.count = self.left_out = 0
 
@@ -211,18 +223,21 @@ class _Furthest:
         """
         self.count += 1
         partition = self._replicas.find(place[1], place[2])
-        if partition is None or not partition.leading:
+        end = self._end_elsewhere(place) if partition is None else partition.high_watermark
+        if end is None:
             return
-        lag = Lag(_behind(partition, place[3]), place)
+        lag = Lag(max(0, end - place[3]), place)
         if len(self._heap) < self._limit:
             heappush(self._heap, lag)
         else:
             heappushpop(self._heap, lag)
             self.left_out += 1
 
-
-def _behind(partition: Partition, committed: int) -> int:
-    return max(0, partition.high_watermark - committed)
+    def _end_elsewhere(self, place: Place) -> Offset | None:
+        name = TopicPartition(place[1], place[2])
+        if len(self.away) < _AWAY_MAX:
+            self.away.add(name)
+        return self._ends.get(name)
 
 
 def _labels(lag: Lag) -> dict[str, str]:
