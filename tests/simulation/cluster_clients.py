@@ -44,7 +44,15 @@ _DELIVERING = {"delivery_timeout_ms": 8_000}
 class Clients:
     """Everyone who uses the cluster; ``history`` is what they saw of it."""
 
-    def __init__(self, world: World, bootstrap: str, partitions: int, storm_s: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        bootstrap: str,
+        partitions: int,
+        storm_s: float,
+        *,
+        server_side: bool = False,
+    ) -> None:
         self.history: list[Event] = []
         self.has_topics = self.finished = False
         self.busy: set[str] = set()
@@ -53,6 +61,7 @@ class Clients:
         self._bootstrap = bootstrap
         self._partitions = partitions
         self._until_s = storm_s
+        self._grouping = {"group_protocol": "consumer"} if server_side else {}
         self._machines: dict[str, Node] = {}
         self._retired: set[str] = set()
         self._work: dict[str, Callable[[str, Random], Awaitable[None]]] = {}
@@ -202,7 +211,7 @@ class Clients:
         places = {
             "writers.Producer": self._made(Producer, **_DELIVERING),
             "processors.Producer": self._made(Producer, **_DELIVERING),
-            "processors.Consumer": self._made(Consumer),
+            "processors.Consumer": self._made(Consumer, **self._grouping),
             "readers.Consumer": self._made(Consumer),
             "readers.Admin": self._made(Admin),
             "readers.monotonic_ns": self._now_ns,

@@ -61,15 +61,20 @@ class Luck(NamedTuple):
     drift: float
     blows: tuple[str, ...]
     every_ms: float
+    memory: bool = False
+    """Whether records are committed before they are on disk; then one machine fails at a time."""
+    server_side: bool = False
+    """Whether groups share partitions out by the broker's protocol."""
 
     @classmethod
     def of(cls, chance: Random) -> "Luck":
         """Each world has some kinds of blows and not others, so that each kind has its day."""
         brokers = chance.choice([3, 3, 3, 4])
+        memory = chance.random() < 0.2
         return cls(
             brokers=brokers,
             replicas=3,
-            min_insync=chance.choice([1, 2, 2]),
+            min_insync=2 if memory else chance.choice([1, 2, 2]),
             partitions=chance.choice([1, 2]),
             loss=chance.choice([0.0, 0.0, 0.001, 0.01]),
             straggle=chance.choice([0.0, 0.01, 0.05]),
@@ -77,6 +82,8 @@ class Luck(NamedTuple):
             drift=chance.choice([0.0, 0.02, 0.1]),
             blows=tuple(chance.sample(list(BLOWS), chance.randint(1, 4))),
             every_ms=chance.choice([700, 1_500, 3_000]),
+            memory=memory,
+            server_side=chance.random() < 0.3,
         )
 
 
@@ -96,7 +103,9 @@ class ClusterLife:
         self.witness = Witness(world, self.server, self.processes)
         bootstrap = ",".join(f"b{number}:{PORT}" for number in self.processes)
         until_s = (CALM_FIRST_MS + STORM_MS) / 1_000
-        self.clients = Clients(world, bootstrap, luck.partitions, until_s)
+        self.clients = Clients(
+            world, bootstrap, luck.partitions, until_s, server_side=luck.server_side
+        )
         self.calm = True
         self.drained: dict[int, None] = {}
 
@@ -116,7 +125,8 @@ class ClusterLife:
             process.start()
         world.every(100, self._expire)
         world.every(_CHECK_EVERY_MS, self.witness.check)
-        configs = {"min.insync.replicas": str(luck.min_insync), "durability": "disk"}
+        durability = "memory" if luck.memory else "disk"
+        configs = {"min.insync.replicas": str(luck.min_insync), "durability": durability}
         operator = self.clients.machine("operator")
         operator.spawn(self.clients.make_topics(luck.replicas, configs))
         world.run(CALM_FIRST_MS)
@@ -137,6 +147,7 @@ class ClusterLife:
         self._until(lambda: f"{self.clients.busy} still work" if self.clients.busy else None)
         operator.spawn(self.clients.read_everything())
         self._until(lambda: None if self.clients.finished else "nobody has read everything")
+        self._settle()
         self.witness.check_replicas_alike()
         verdict = check(self.clients.history)
         if verdict.findings:
@@ -188,6 +199,8 @@ class ClusterLife:
             "default.replication.factor": str(self.luck.replicas),
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "100",
+            "group.consumer.session.timeout.ms": "2000",
+            "group.consumer.heartbeat.interval.ms": "300",
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": str(self.luck.replicas),
             "transaction.state.log.num.partitions": "1",
@@ -257,6 +270,10 @@ class ClusterLife:
             self.store.restart()
             self.server.restart()
 
+    def may_crash(self, number: int) -> bool:
+        """Whether no promise is broken if this machine loses its memory: others have it all."""
+        return not self.luck.memory or self.witness.all_in_sync(except_for=number)
+
     def some_broker(self) -> int:
         """Any of them."""
         return self.world.chance.choice(list(self.processes))
@@ -295,12 +312,30 @@ OPTIONS: dict[str, str] = {}
 def _crash(life: ClusterLife) -> None:
     """A broker loses power, and what it had not synced."""
     number = life.some_broker()
-    life.processes[number].host.crash()
-    life.after(50, 4_000, lambda: life.restart(number))
+    if life.may_crash(number):
+        life.processes[number].host.crash()
+        life.after(50, 4_000, lambda: life.restart(number))
+
+
+def _fail_disk(life: ClusterLife) -> None:
+    """A sync fails: the directory is offline until somebody starts the broker anew."""
+    number = life.some_broker()
+    host = life.processes[number].host
+    if life.may_crash(number) and host.alive:
+        life.world.note(f"b{number}: its next sync fails")
+        host.disk.fail_sync()
+
+        def replace() -> None:
+            host.crash()
+            life.restart(number)
+
+        life.after(500, 4_000, replace)
 
 
 def _crash_all(life: ClusterLife) -> None:
     """The power of the whole room is gone."""
+    if life.luck.memory:
+        return
     for number, process in life.processes.items():
         process.host.crash()
         life.after(50, 3_000, lambda number=number: life.restart(number))  # type: ignore[misc]
@@ -429,6 +464,7 @@ def _drain(life: ClusterLife) -> None:
 BLOWS: dict[str, Blow] = {
     "crash": _crash,
     "crash all": _crash_all,
+    "fail disk": _fail_disk,
     "stop": _stop,
     "pause": _pause,
     "split": _split,

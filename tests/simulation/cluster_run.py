@@ -16,9 +16,11 @@ import traceback
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
-from tests.simulation.cluster_life import ClusterLife, Outcome
+from tests.simulation.cluster_bugs import BUGS
+from tests.simulation.cluster_life import ClusterLife, Luck, Outcome
 from waystation.telemetry.logs import configure
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
@@ -55,14 +57,14 @@ def remembered() -> list[int]:
 # --- in one process -------------------------------------------------------------------------------
 
 
-def live(seed: int) -> Outcome:
+def live(seed: int, luck: Luck | None = None) -> Outcome:
     """One life, of which nothing is left that could meddle with the next one.
 
     What waits for ever on a machine without power must not be woken by the collector of garbage.
     """
     gc.disable()
     sys.unraisablehook = _ignored
-    life = ClusterLife(seed)
+    life = ClusterLife(seed, luck)
     try:
         return life.run()
     finally:
@@ -91,6 +93,23 @@ def live_all(seeds: Iterable[int]) -> int:
             f"{outcome.settled_ms:.0f} ms; {took_s:.2f} s"
         )
     return wrong
+
+
+def find(bug: str, seeds: Iterable[int]) -> int:
+    """Plant a bug and look for it, in storms that suit it; 0 if it was found."""
+    planted = BUGS[bug]
+    for seed in seeds:
+        luck = Luck.of(Random(seed))._replace(blows=planted.blows, every_ms=500, memory=False)
+        if planted.thread_s is not None:
+            luck = luck._replace(thread_s=planted.thread_s)
+        try:
+            with planted.plant():
+                live(seed, luck)
+        except Exception as error:  # whatever it is, something was found
+            _print(f"seed {seed} found it: {str(error)[:300]}")
+            return 0
+    _print(f"not found: {bug}")
+    return 1
 
 
 def _ignored(_: object) -> None:
@@ -141,8 +160,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("seeds", type=seeds_of)
     parser.add_argument("--workers", type=int, default=1, help="processes at a time")
     parser.add_argument("--here", action="store_true", help="in this process")
+    parser.add_argument("--bug", choices=BUGS, help="plant a bug, and end when it was found")
     parser.add_argument("--remember", action="store_true", help="add what fails to the regressions")
     given = parser.parse_args(arguments)
+    if given.bug:
+        configure("info")
+        return find(given.bug, given.seeds)
     if given.here:
         configure("info")
         return bool(live_all(given.seeds))

@@ -138,7 +138,8 @@ class Witness:
             node = process.node
             if node is not None and node._broker is not None and process.host.alive:
                 for partition in node.broker.replicas:
-                    if partition.leading and partition.mark >= 0:
+                    online = partition.log.directory.offline is None
+                    if online and partition.leading and partition.mark >= 0:
                         self._check_leader(number, process, partition)
         self._check_in_sync()
 
@@ -206,7 +207,7 @@ class Witness:
         if node.broker.broker_epoch != registered.epoch:
             return None
         held: Partition | None = node.broker.replicas.find(topic, number)
-        return held
+        return None if held is None or held.log.directory.offline is not None else held
 
     def _state(self, place: Place) -> PartitionImage | None:
         topic = self.image.topics_by_id.get(place[0])
@@ -232,6 +233,15 @@ class Witness:
                 if len(set(ends.values())) > 1:
                     return f"{topic.name}-{number} ends at {ends}"
         return None
+
+    def all_in_sync(self, except_for: int) -> bool:
+        """Whether everybody serves, and every partition is held by all of its replicas."""
+        return all(one.serving and one.host.alive for one in self._processes.values()) and all(
+            set(state.in_sync) == set(state.replicas)
+            for topic in self.image.topics.values()
+            for state in topic.partitions
+            if except_for in state.replicas
+        )
 
     def check_replicas_alike(self) -> None:
         """In the end all replicas hold the same."""
