@@ -1,6 +1,8 @@
 """While the store is away: what needs it is refused in time, the rest goes on."""
 
+from asyncio import Event
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,3 +140,32 @@ def test_a_topic_is_not_made_on_first_use(client: Asking) -> None:
 def test_the_rest_goes_on(client: Asking) -> None:
     assert client.ask(ClusterStatusRequest(), 0).error_code == 0
     assert client.produce("orders", batch_of(b"x"), acks=1).error_code == 0
+
+
+def deletes(asked: tuple[Any, int, Any]) -> bool:
+    return isinstance(asked[0], DeleteTopicsRequest)
+
+
+def never_seen(cluster: ThreadedCluster, number: int) -> None:
+    """What a node writes, it does not hear of."""
+
+    async def reached(revision: int) -> None:
+        await Event().wait()
+
+    cluster.node(number).broker._view.reached = reached  # type: ignore[method-assign]
+
+
+def test_nobody_waits_longer_than_he_said(tmp_path: Path) -> None:
+    with ThreadedCluster(tmp_path, 2) as cluster:
+        cluster.create("orders", [2, 1])
+        cluster.rewrite("orders", 0, leader=1)
+        cluster.until(lambda: {*cluster.partition("orders").in_sync} == {1, 2})
+        never_seen(cluster, 1)
+        with cluster.client(1) as client:
+            # Each is done, though nobody hears of it: what deletes comes last.
+            for request, version, outcome in sorted(REQUESTS, key=deletes):
+                if getattr(request, "timeout_ms", 0):
+                    told = outcome(client.ask(request, version))
+                    assert told.error_code == IN_TIME, told
+                    assert "within 500 ms" in told.error_message
+        cluster.until(lambda: "new" in cluster.image.topics)

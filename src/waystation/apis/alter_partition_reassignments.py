@@ -1,6 +1,7 @@
 """AlterPartitionReassignments: other replicas for partitions, or the old ones again."""
 
 from waystation.apis.call import Call
+from waystation.apis.deadline import within
 from waystation.apis.errors import told
 from waystation.apis.repeated import repeated
 from waystation.broker.broker import Broker
@@ -10,7 +11,11 @@ from waystation.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from waystation.model.errors import InvalidRequestError, WaystationError
+from waystation.model.errors import (
+    InvalidRequestError,
+    RequestTimedOutError,
+    WaystationError,
+)
 from waystation.model.ids import NodeId, TopicPartition
 
 
@@ -32,10 +37,13 @@ async def answer(
         where: InvalidRequestError(f"{where.topic}-{where.partition} is named twice")
         for where in twice
     }
-    outcomes |= await broker.moves.reassign(
-        {where: target for where, target in wished if where not in outcomes},
-        allow_factor_change=request.allow_replication_factor_change,
-    )
+    targets = {where: target for where, target in wished if where not in outcomes}
+    allowed = request.allow_replication_factor_change
+    asking = broker.moves.reassign(targets, allow_factor_change=allowed)
+    try:
+        outcomes |= await within(request.timeout_ms, asking)
+    except RequestTimedOutError as error:
+        outcomes |= dict.fromkeys(targets, error)
     topics: dict[str, list[ReassignablePartitionResponse]] = {}
     for where in dict(wished):
         code, message = told(outcomes[where])
@@ -45,7 +53,7 @@ async def answer(
             )
         )
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        allow_replication_factor_change=allowed,
         responses=[
             ReassignableTopicResponse(name=name, partitions=some) for name, some in topics.items()
         ],

@@ -1,6 +1,7 @@
 """CreatePartitions: more partitions for topics that exist."""
 
 from waystation.apis.call import Call
+from waystation.apis.deadline import within
 from waystation.apis.errors import FINE, told
 from waystation.apis.repeated import repeated
 from waystation.broker.broker import Broker
@@ -19,9 +20,7 @@ async def answer(broker: Broker, call: Call[CreatePartitionsRequest]) -> CreateP
     request = call.message
     twice = repeated(topic.name for topic in request.topics)
     results = [_refused(name) for name in twice] + [
-        await _add(broker, topic, validate_only=request.validate_only)
-        for topic in request.topics
-        if topic.name not in twice
+        await _add(broker, topic, request) for topic in request.topics if topic.name not in twice
     ]
     return CreatePartitionsResponse(results=results)
 
@@ -32,16 +31,17 @@ def _refused(name: str) -> CreatePartitionsTopicResult:
 
 
 async def _add(
-    broker: Broker, topic: CreatePartitionsTopic, *, validate_only: bool
+    broker: Broker, topic: CreatePartitionsTopic, request: CreatePartitionsRequest
 ) -> CreatePartitionsTopicResult:
     assignments = None
     if topic.assignments is not None:
         assignments = [[NodeId(node) for node in one.broker_ids] for one in topic.assignments]
     outcome = FINE
     try:
-        await broker.topics.add_partitions(
-            topic.name, topic.count, assignments, validate_only=validate_only
+        adding = broker.topics.add_partitions(
+            topic.name, topic.count, assignments, validate_only=request.validate_only
         )
+        await within(request.timeout_ms, adding)
     except WaystationError as error:
         outcome = told(error)
     return CreatePartitionsTopicResult(

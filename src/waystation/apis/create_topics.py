@@ -1,8 +1,10 @@
 """CreateTopics: each topic asked for, or why it cannot be."""
 
 from waystation.apis.call import Call
+from waystation.apis.deadline import within
 from waystation.apis.errors import told
 from waystation.broker.broker import Broker
+from waystation.broker.topics import Outcomes
 from waystation.cluster.effective import Explained
 from waystation.cluster.topics import TopicPlan, TopicSpec
 from waystation.messages.create_topics import (
@@ -12,16 +14,20 @@ from waystation.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from waystation.model.errors import WaystationError
+from waystation.model.errors import RequestTimedOutError, WaystationError
 from waystation.model.ids import NodeId
 
 
 async def answer(broker: Broker, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
     """The outcome for each topic; those made can be written to at once."""
     request = call.message
-    outcomes = await broker.topics.create(
-        [_spec(topic) for topic in request.topics], validate_only=request.validate_only
-    )
+    specs = [_spec(topic) for topic in request.topics]
+    making = broker.topics.create(specs, validate_only=request.validate_only)
+    outcomes: Outcomes
+    try:
+        outcomes = await within(request.timeout_ms, making)
+    except RequestTimedOutError as error:
+        outcomes = dict.fromkeys((spec.name for spec in specs), error)
     return CreateTopicsResponse(
         topics=[_result(broker, name, outcome) for name, outcome in outcomes.items()]
     )

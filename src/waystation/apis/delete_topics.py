@@ -1,6 +1,7 @@
 """DeleteTopics: topics and all their records, by name or by id."""
 
 from waystation.apis.call import Call
+from waystation.apis.deadline import within
 from waystation.apis.repeated import repeated
 from waystation.broker.broker import Broker
 from waystation.messages.delete_topics import (
@@ -35,14 +36,14 @@ async def answer(broker: Broker, call: Call[DeleteTopicsRequest]) -> DeleteTopic
     once = {(one.name, one.topic_id): one for one in asked}
     return DeleteTopicsResponse(
         responses=[
-            await _delete(broker, one, call.version, twice=key in twice)
+            await _delete(broker, one, call.version, call.message.timeout_ms, twice=key in twice)
             for key, one in once.items()
         ]
     )
 
 
 async def _delete(
-    broker: Broker, asked: DeleteTopicState, version: int, *, twice: bool
+    broker: Broker, asked: DeleteTopicState, version: int, timeout_ms: int, *, twice: bool
 ) -> DeletableTopicResult:
     result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
     try:
@@ -59,7 +60,7 @@ async def _delete(
         )
         result.name, result.topic_id = topic.name, topic.id
         broker.check_writable(topic.name)
-        await broker.topics.delete(topic.name)
+        await within(timeout_ms, broker.topics.delete(topic.name))
     except WaystationError as error:
         result.error_code, result.error_message = error.code, str(error)
     return result

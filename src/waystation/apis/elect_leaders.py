@@ -1,6 +1,7 @@
 """ElectLeaders: elections that an operator asks for."""
 
 from waystation.apis.call import Call
+from waystation.apis.deadline import within
 from waystation.apis.errors import told
 from waystation.broker.broker import Broker
 from waystation.messages.elect_leaders import (
@@ -11,7 +12,7 @@ from waystation.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from waystation.model.errors import ErrorCode
+from waystation.model.errors import ErrorCode, RequestTimedOutError
 from waystation.model.ids import TopicPartition
 
 
@@ -25,12 +26,16 @@ async def answer(broker: Broker, call: Call[ElectLeadersRequest]) -> ElectLeader
             for topic in request.topic_partitions
             for number in topic.partitions
         )
-    if request.election_type == PREFERRED:
-        outcomes = await broker.moves.elect_preferred(wanted)
-    elif request.election_type == UNCLEAN:
-        outcomes = await broker.moves.elect_unclean(wanted)
-    else:
+    if request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    preferred = request.election_type == PREFERRED
+    elect = broker.moves.elect_preferred if preferred else broker.moves.elect_unclean
+    try:
+        outcomes = await within(request.timeout_ms, elect(wanted))
+    except RequestTimedOutError as error:
+        if wanted is None:
+            return ElectLeadersResponse(error_code=error.code)
+        outcomes = dict.fromkeys(wanted, error)
     topics: dict[str, list[PartitionResult]] = {}
     for where, refusal in outcomes.items():
         code, message = told(refusal)
