@@ -22,6 +22,7 @@ COMMANDS = {
     "rebalance": "Even out what brokers hold and lead.",
     "elect": "Let preferred leaders lead again.",
     "migrate": "Move a single node's metadata to etcd or ZooKeeper.",
+    "recover": "Rebuild lost metadata from what data directories hold.",
 }
 """Each with its line in --help, as one would need them."""
 
@@ -31,6 +32,7 @@ _FILES = {
     **dict.fromkeys(("reassign", "rebalance"), "cluster_moves"),
     **dict.fromkeys(("drain", "elect"), "cluster_brokers"),
     "migrate": "cluster_migrate",
+    "recover": "cluster_recover",
 }
 
 
@@ -51,4 +53,4 @@ class ClusterCommands(LazyGroup):
     ),
 )
 def cluster() -> None:
-    """Run several brokers on this machine."""
+    """Start, watch, move and rescue several brokers."""

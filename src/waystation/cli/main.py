@@ -35,7 +35,7 @@ COMMANDS = {
     "consume": "Print messages.",
     "group": "List, describe, reset and delete consumer groups.",
     "txn": "List, describe and end transactions.",
-    "cluster": "Run several brokers on this machine.",
+    "cluster": "Start, watch, move and rescue several brokers.",
     "sink": "List, show and resolve what Spark writes into topics.",
     "pipeline": "Run Spark jobs over topics: tables, metrics, reports.",
     "verify": "Check by experiment that a cluster loses and repeats nothing.",
