@@ -252,3 +252,42 @@ async def test_a_replica_whose_disk_failed_is_given_up_at_once(
     assert broken not in state.in_sync
     assert state.leader != broken
     assert await read(cluster, 2) == [b"before", b"after"]
+
+
+async def test_a_moved_replica_copies_from_the_start_and_leaves_nothing_behind(
+    cluster: LocalCluster,
+) -> None:
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topic(TOPIC, assignments={0: [1, 2]})
+        async with Producer(cluster.bootstrap, acks="all") as producer:
+            for n in range(50):
+                await producer.send(TOPIC, f"value {n}")
+            for target in ([1, 3], [3, 2], [1, 2]):
+                await admin.alter_reassignments({(TOPIC, 0): target})
+                await cluster.until(
+                    lambda: _placed(cluster, target),  # noqa: B023
+                    what=f"moved to {target}",
+                )
+                await producer.send(TOPIC, f"at {target}")
+                gone = next(node for node in cluster.nodes if node not in target)
+                await cluster.until(lambda: not stored(cluster, gone))  # noqa: B023
+                assert stored(cluster, target[0]) == stored(cluster, target[1])
+
+    assert len(await read(cluster, 53)) == 53
+    # What the journals hold of replicas that went must not come back with a crash.
+    for node in (1, 2):
+        await cluster.kill(node)
+    for node in (1, 2):
+        await cluster.start(node)
+    assert len(await read(cluster, 53)) == 53
+    await cluster.until(lambda: stored(cluster, 1) == stored(cluster, 2))
+
+
+def _placed(cluster: LocalCluster, target: list[int]) -> bool:
+    state = cluster.partition(TOPIC)
+    return (
+        state is not None
+        and list(state.replicas) == target
+        and sorted(state.in_sync) == sorted(target)
+        and not cluster.image.reassignments
+    )
