@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,18 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.broker.test_coordinators import running
+from tests.broker.test_coordinators import commit, running
 from tests.support.soak import count
 from waystation.broker.broker import Broker
 from waystation.broker.coordinators import OFFSETS_TOPIC
 from waystation.broker.group_records import GroupRecordReader, encode
-from waystation.broker.machine_log import encoded, records_in
+from waystation.broker.machine_log import encoded, records_in, settled
 from waystation.groups.commands import Commit, OffsetToCommit, TransactionalCommit
 from waystation.groups.records import OffsetCommitted, OffsetForgotten, Record
-from waystation.model.errors import InvalidProducerEpochError, MessageTooLargeError
-from waystation.model.ids import ProducerEpoch, ProducerId
+from waystation.model.errors import (
+    InvalidProducerEpochError,
+    MessageTooLargeError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+)
+from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId, ProducerEpoch, ProducerId
 from waystation.model.machines import InTransaction
-from waystation.model.offsets import Millis
+from waystation.model.offsets import Millis, Offset
+from waystation.partition.partition import Leadership, Partition
 from waystation.records.control import MARKER_BYTES, Marker, marker_batch
 
 NOW = Millis(1_700_000_000_000)
@@ -191,3 +198,57 @@ async def test_a_producer_that_was_fenced_costs_nobody_the_coordinator(tmp_path:
         with pytest.raises(InvalidProducerEpochError):
             await host.ask(lambda now, to: host.machine.end_transaction(now, older, to))
         assert broker.groups.host_of(GROUP) is host
+
+
+# --- a new leader ---------------------------------------------------------------------------------
+
+OTHER, LIFE = NodeId(99), BrokerEpoch(1)
+
+
+async def elected(broker: Broker) -> tuple[Partition, LeaderEpoch]:
+    """A partition with a record, led by this broker anew: another one may lack its end."""
+    await ready(broker)
+    await commit(broker, 7, group=GROUP)
+    partition = broker.replicas.get(OFFSETS_TOPIC, broker.groups.number_of(GROUP))
+    epoch = LeaderEpoch(partition.leadership.epoch + 1)
+    both = (broker.node, OTHER)
+    partition.follow_store(Leadership(None, epoch, both, replicas=both))
+    partition._followed = Offset(0)  # it has not heard yet that its end is committed
+    partition.follow_store(Leadership(broker.node, epoch, both, replicas=both))
+    return partition, epoch
+
+
+async def test_what_a_new_leader_found_counts_once_its_replicas_have_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        partition, epoch = await elected(broker)
+        end = partition.log_end
+        waiting = asyncio.create_task(settled(partition, epoch))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+
+        latest = partition.epochs.latest
+        partition.followed_by(OTHER, LIFE, end, latest, end, broker.clock.now())
+
+        assert await asyncio.wait_for(waiting, 5) == end
+
+
+async def test_a_leader_that_is_replaced_meanwhile_loads_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        partition, epoch = await elected(broker)
+        waiting = asyncio.create_task(settled(partition, epoch))
+        await asyncio.sleep(0)
+        partition.follow_store(Leadership(OTHER, LeaderEpoch(epoch + 1), (OTHER,)))
+
+        with pytest.raises(NotLeaderError):
+            await asyncio.wait_for(waiting, 5)
+
+
+async def test_nothing_is_loaded_without_enough_replicas(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await ready(broker)
+        (post,) = [one for one in broker.groups._posts.values() if one.number == 0]
+        partition = broker.replicas.get(OFFSETS_TOPIC, 0)
+        partition.reconfigure(replace(partition.settings, min_insync_replicas=2))
+
+        with pytest.raises(NotEnoughReplicasError):
+            await broker.groups._fill(post)
