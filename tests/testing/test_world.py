@@ -421,3 +421,16 @@ def test_a_planted_bug_is_found(plant: str) -> None:
         return False
 
     assert any(breaks(seed) for seed in range(20))
+
+
+def test_who_spins_without_letting_time_pass_is_found_out() -> None:
+    world = World(1)
+
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    world.node("one").spawn(spin())
+
+    with pytest.raises(InvariantBrokenError, match="time goes on"):
+        world.run(1_000)

@@ -10,7 +10,8 @@
 
 1. The same seed and program give the same run, event by event, on every machine.
 2. Whatever is promised with ``always`` is checked after every event.
-3. A failure names its seed, its time and the last things that were noted.
+3. Whoever does the same again and again without letting time pass is found out.
+4. A failure names its seed, its time and the last things that were noted.
 
 Code under test gets its time from ``node.clock``, its loop from asyncio as ever, its luck from
 ``world.chance`` and its files from ``node.disk``.  Nothing may come from elsewhere.
@@ -28,6 +29,7 @@ from waystation.testing.virtual_time import Schedule, VirtualClock, VirtualLoop,
 __all__ = ["InvariantBrokenError", "Node", "World"]
 
 _NOTES_KEPT = 40
+_EVENTS_PER_MOMENT_MAX = 100_000
 
 
 class InvariantBrokenError(AssertionError):
@@ -151,10 +153,16 @@ class World:
 
     def run(self, duration_ms: float, check: Callable[[], object] | None = None) -> None:
         """Let ``duration_ms`` pass."""
-        until_s = self.schedule.now_s + duration_ms / 1_000
+        schedule = self.schedule
+        until_s = schedule.now_s + duration_ms / 1_000
+        moment_s, since = schedule.now_s, schedule.steps
         try:
-            while self.schedule.step(until_s):
+            while schedule.step(until_s):
                 self._check(check)
+                if schedule.now_s != moment_s:
+                    moment_s, since = schedule.now_s, schedule.steps
+                elif schedule.steps - since > _EVENTS_PER_MOMENT_MAX:
+                    raise InvariantBrokenError("time goes on", "the same happens again and again")
         except Exception as error:
             error.add_note(self.story())
             raise
