@@ -50,7 +50,10 @@ def stored(cluster: LocalCluster, node: int, number: int = 0) -> bytes:
 async def made(cluster: LocalCluster, partitions: int = 1, **configs: str) -> None:
     async with Admin(cluster.bootstrap) as admin:
         await admin.create_topic(TOPIC, partitions, replication_factor=3, configs=configs)
-    await cluster.until(lambda: cluster.leader(TOPIC) is not None)
+    held = [
+        (node.broker.replicas, number) for node in nodes(cluster) for number in range(partitions)
+    ]
+    await cluster.until(lambda: all(some.find(TOPIC, number) for some, number in held))
 
 
 async def all_in_sync(cluster: LocalCluster) -> None:

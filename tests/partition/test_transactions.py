@@ -164,7 +164,7 @@ def test_open_transactions_are_listed_with_all_an_operator_needs(partition: Part
 
     (one,) = partition.open_transactions()
 
-    assert one == (ALICE, 6, 3, 1, NOW, NOW)
+    assert one == (ALICE, 6, 3, 1, NOW, NOW, 1)
 
 
 def test_readers_are_told_when_a_transaction_ends(world: World, partition: Partition) -> None:

@@ -10,6 +10,7 @@ answer names the partition; a fetch costs what has changed, however many partiti
 3. An end counts for the high watermark only after leader epoch, broker epoch, divergence and range
    were checked, in this order.
 4. News that are marks alone may wait a little: data usually comes first and takes them along.
+   Where a log starts may wait until the fetch has waited for as long as it may.
 
 A partition that is named with room for no bytes is a report, not a question: what was flushed
 meanwhile, for a question that still stands.
@@ -137,7 +138,8 @@ class ReplicaSession:
         self._done, self._max_bytes = done, max_bytes
         self._look()
         if self._done is not None:
-            self._end_in(max_wait_ms / 1_000)
+            timer = self._timers.call_later(max_wait_ms / 1_000, self._time_is_up)
+            self._timers_set.append(timer)
 
     def end_now(self) -> None:
         """Answer what waits with what there is."""
@@ -204,7 +206,7 @@ class ReplicaSession:
     # --- what partitions tell -------------------------------------------------------------------
 
     def _changed(self, key: Key) -> None:
-        """HOT: once per follower, partition and turn of the loop with appends or commits."""
+        """HOT: once per follower, partition and turn of the loop with appends."""
         if key in self._standing:
             self._ready[key] = None
             if self._done is not None and not self._looking:
@@ -228,7 +230,8 @@ class ReplicaSession:
                 urgent = urgent or wait_s <= 0
                 if wait_s > 0:
                     self._look_in(wait_s)
-            elif self._told.get(key) != (partition.high_watermark, partition.log_start):
+            elif partition.high_watermark < question.offset or self._is_news(question):
+                # What the follower has is not committed yet, or not known to be.
                 news = True
             else:
                 del self._ready[key]
@@ -236,7 +239,26 @@ class ReplicaSession:
             self._end()
         elif news and not self._hurried:
             self._hurried = True
-            self._end_in(MARKS_WAIT_S)
+            self._timers_set.append(self._timers.call_later(MARKS_WAIT_S, self._tell_marks))
+
+    def _is_news(self, question: _Question) -> bool:
+        partition = question.partition
+        return self._told.get(question.key) != (partition.high_watermark, partition.log_start)
+
+    def _tell_marks(self) -> None:
+        """Answer if some mark has moved; otherwise look again as long as one is expected to."""
+        self._hurried = False
+        if any(self._is_news(self._standing[key]) for key in self._ready):
+            self._end()
+        else:
+            self._look()
+
+    def _time_is_up(self) -> None:
+        """Answer with whatever there is, however small."""
+        for key, question in self._standing.items():
+            if self._is_news(question):
+                self._ready[key] = None
+        self._end()
 
     def _end(self) -> None:
         """Answer the fetch that waits, if there is one, with what there is."""
@@ -264,8 +286,8 @@ class ReplicaSession:
             partition.check_epoch(question.epoch)
             mark, start = partition.high_watermark, partition.log_start
             if partition.log_end == question.offset:
-                is_news = self._told.get(key) != (mark, start)
-                return Told(key, None, None, mark, start) if is_news else None
+                news = self._is_news(question)
+                return Told(key, None, None, mark, start) if news else None
             throttled = self._throttle.delay_s(partition, self.node) > 0
             if throttled or (left <= 0 and not first):
                 return None
@@ -284,9 +306,6 @@ class ReplicaSession:
     def _look_in(self, wait_s: float) -> None:
         """Look again once the throttle lets something through."""
         self._timers_set.append(self._timers.call_later(wait_s, self._look))
-
-    def _end_in(self, wait_s: float) -> None:
-        self._timers_set.append(self._timers.call_later(wait_s, self._end))
 
     def _stop_timers(self) -> None:
         self._hurried = False

@@ -550,8 +550,6 @@ class Partition:
         self._set_marks(self.high_watermark)
         self.commit_waiters.release(self.mark)
         self.read_waiters.changed()
-        if self.paces is not None:
-            self.replica_waiters.changed()
 
     def _set_marks(self, mark: Offset) -> None:
         """HOT: once per commit.
