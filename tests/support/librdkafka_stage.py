@@ -6,10 +6,13 @@
 SIGTERM lets it end once nothing is left to do, Ctrl-C at once.
 """
 
+import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count, groupby
 from pathlib import Path
 from random import Random
@@ -21,8 +24,9 @@ from waystation.testing.history import Diary, HistoryFile, Seen, Span, Value, Wr
 
 PARTITIONS = 3
 ABORTS = 0.1
-_POLL_S, _PATIENCE_S = 0.2, 30.0
+_POLL_S, _AT_A_TIME_S, _PATIENCE_S = 0.2, 3.0, 10.0
 _AT_ONCE = 50
+_TOLD = "WAYSTATION_STAGE_TOLD"
 _COMMON = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
@@ -41,7 +45,16 @@ class FatalError(Exception):
 class Stage:
     """One consumer and one producer, for as long as they are of use."""
 
-    def __init__(self, number: str, source: str, target: str, bootstrap: str, name: str) -> None:
+    def __init__(
+        self,
+        watchdog: "Watchdog",
+        number: str,
+        source: str,
+        target: str,
+        bootstrap: str,
+        name: str,
+    ) -> None:
+        self._watchdog = watchdog
         self._number, self._source, self._target = number, source, target
         self._group = f"{target}-makers"
         self._at_end: set[int] = set()
@@ -71,14 +84,15 @@ class Stage:
 
     def run(self, diary: Diary, chance: Random, is_over: Callable[[], bool]) -> None:
         """Process until it is over and nothing is left."""
-        self._insist(lambda: self._producer.init_transactions(_PATIENCE_S))
+        self._insist(self._producer.init_transactions)
         self._consumer.subscribe([self._source], on_assign=self._moved, on_revoke=self._moved)
         while self._turn(diary, chance) or not (is_over() and len(self._at_end) == PARTITIONS):
             pass
 
     def close(self) -> None:
         """Leave the group."""
-        self._consumer.close()
+        with self._watchdog.watching():
+            self._consumer.close()
 
     def _turn(self, diary: Diary, chance: Random) -> bool:
         """One transaction, if there is anything to do."""
@@ -110,11 +124,13 @@ class Stage:
         offsets = [TopicPartition(one.topic, one.partition, one.end) for one in spans]
         metadata = self._consumer.consumer_group_metadata()
         self._insist(
-            lambda: self._producer.send_offsets_to_transaction(offsets, metadata, _PATIENCE_S)
+            lambda timeout_s: self._producer.send_offsets_to_transaction(
+                offsets, metadata, timeout_s
+            )
         )
         diary.deciding(number, commit=commit)
         end = self._producer.commit_transaction if commit else self._producer.abort_transaction
-        self._insist(lambda: end(_PATIENCE_S))
+        self._insist(end)
         diary.ended(number, committed=commit)
         if not commit:
             self._rewind(found)
@@ -152,14 +168,46 @@ class Stage:
         """Other partitions, or the same at another place."""
         self._at_end.clear()
 
-    def _insist(self, ask: Callable[[], object]) -> None:
-        while True:
-            try:
-                ask()
-                return
-            except KafkaException as failed:
-                if not failed.args[0].retriable():
-                    raise
+    def _insist(self, ask: Callable[[float], object]) -> None:
+        with self._watchdog.watching():
+            while True:
+                try:
+                    ask(_AT_A_TIME_S)
+                    return
+                except KafkaException as failed:
+                    if not failed.args[0].retriable():
+                        raise
+
+
+class Watchdog:
+    """Begins the program anew, as another life, when librdkafka does not come back.
+
+    Where a broker left the cluster and came back, librdkafka 2.16 goes on waiting for the handle of
+    its former life, a group's coordinator above all, whatever time it was given (its issue 5511).
+    """
+
+    def __init__(self, told: Sequence[int], life: str, note: Callable[[str], None]) -> None:
+        self._told, self._life, self._note = told, life, note
+        self._since: float | None = None
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+    def _watch(self) -> None:
+        while (since := self._since) is None or time.monotonic() < since + _PATIENCE_S:
+            time.sleep(_POLL_S)
+        self._note("begins again: librdkafka did not come back")
+        arguments = [f"{one}+" if one == self._life else one for one in sys.argv[1:]]
+        os.environ[_TOLD] = "1" if self._told else ""
+        os.execv(
+            sys.executable, [sys.executable, "-m", "tests.support.librdkafka_stage", *arguments]
+        )
 
 
 def _by_partition(found: Sequence[Message]) -> list[tuple[Where, list[Message]]]:
@@ -174,12 +222,13 @@ def _by_partition(found: Sequence[Message]) -> list[tuple[Where, list[Message]]]
 def main(arguments: Sequence[str]) -> None:
     """A stage's life."""
     _, number, source, target, bootstrap, name, life, path = arguments
-    told: list[int] = []
+    told = [1] if os.environ.get(_TOLD) else []
     signal.signal(signal.SIGTERM, lambda *_: told.append(1))
     with HistoryFile(Path(path)) as file, suppress(KeyboardInterrupt):
+        watchdog = Watchdog(told, life, Diary(life, file.write).note)
         Diary(life, file.write).note("begins")
         for again in count():
-            stage = Stage(number, source, target, bootstrap, name)
+            stage = Stage(watchdog, number, source, target, bootstrap, name)
             diary = Diary(f"{life}.{again}", file.write)
             try:
                 stage.run(diary, Random(diary.process), lambda: bool(told))
