@@ -64,7 +64,7 @@ def test_a_cluster_keeps_its_promises_whatever_happens(
         Chain(cluster.bootstrap, stages, chance, messages_per_s=60, modules=FOREIGN) as chain,
         foreigners(cluster, tmp_path / "foreign") as others,
     ):
-        time.sleep(2)  # for everybody to begin
+        await_work(stages)
         blows = {"stage dies": chain.kill_somebody, "stage freezes": chain.freeze_somebody}
         havoc = Havoc(cluster, chance, chain.note, others=blows)
         havoc.during(CHAOS_S)
@@ -82,6 +82,14 @@ def test_a_cluster_keeps_its_promises_whatever_happens(
     assert verdict.complete, "somebody did not read to the end"
     assert not complaints, "\n".join(complaints[:10])
     assert outcome.inputs > 3 * CHAOS_S, "hardly anything was written"
+
+
+def await_work(stages: Path) -> None:
+    """Until what the writers wrote has gone through the whole chain."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not any('"ack"' in one.read_text() for one in stages.glob("s3*.jsonl")):
+        assert time.monotonic() < deadline, "nobody begins"
+        time.sleep(0.1)
 
 
 @contextmanager
