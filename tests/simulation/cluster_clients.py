@@ -60,7 +60,7 @@ class Clients:
         self._world = world
         self._bootstrap = bootstrap
         self._partitions = partitions
-        self._until_s = storm_s
+        self._storm_s, self._until_s = storm_s, 0.0
         self._grouping = {"group_protocol": "consumer"} if server_side else {}
         self._machines: dict[str, Node] = {}
         self._retired: set[str] = set()
@@ -70,6 +70,7 @@ class Clients:
 
     def enlist(self, *, writers: int, transactional: int, processors: int, readers: int) -> None:
         """Let so many of each be there; they begin at once."""
+        self._until_s = self._world.schedule.now_s + self._storm_s
         for number in range(writers):
             self._add(f"w{number}", self._write)
         for number in range(transactional):
