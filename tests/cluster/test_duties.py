@@ -11,6 +11,7 @@ from waystation.cluster.configs import Alteration, Operation, alter_broker, alte
 from waystation.cluster.duties import Duty, duties
 from waystation.cluster.elections import elect
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.reassignment import reassign
 from waystation.cluster.topics import TopicSpec, add_partitions, delete_topic
 from waystation.model.ids import NodeId, TopicId
 
@@ -68,6 +69,18 @@ def test_options_of_the_broker_ask_for_every_topic(name: str) -> None:
     assert duties(before, world.image, NodeId(2)).reconfigure == (
         ("orders", "refunds") if name == keys.EVERY_BROKER else ()
     )
+
+
+def test_options_count_anew_once_fewer_replicas_are_asked_for() -> None:
+    """Two of three must be in sync by default; of one that is left, only that one."""
+    world = Items()
+    world.join(1, 2, 3)
+    world.create(TopicSpec("orders", 1, 3))
+    before = world.image
+    leader = before.topic("orders").partitions[0].replicas[0]
+    world.commit(reassign(before, "orders", 0, [leader]))
+
+    assert duties(before, world.image, leader).reconfigure == ("orders",)
 
 
 def test_nothing_is_asked_where_nothing_changed() -> None:

@@ -30,7 +30,16 @@ _FACTOR = "default.replication.factor"
 class Configs:
     """What the node was started with, overlaid by what was changed since."""
 
-    __slots__ = ("_broker", "_image", "_node", "_static", "_topics", "broker_options")
+    __slots__ = (
+        "_broker",
+        "_image",
+        "_known",
+        "_known_of",
+        "_node",
+        "_static",
+        "_topics",
+        "broker_options",
+    )
 
     def __init__(
         self,
@@ -48,6 +57,8 @@ class Configs:
         self._topics = topics
         self._static = static
         self.broker_options = broker_options
+        self._known_of = ClusterImage()
+        self._known: dict[str, TopicSettings] = {}
 
     def broker(self, image: ClusterImage) -> BrokerSettings:
         """The broker's settings as ``image`` has them."""
@@ -58,8 +69,14 @@ class Configs:
         return broker_settings(image, self._node, started_with)
 
     def topic(self, image: ClusterImage, name: str) -> TopicSettings:
-        """A topic's settings as ``image`` has them."""
-        return topic_settings(image, name, self._node, self._topics, self._static)
+        """A topic's settings as ``image`` has them; asked for each of its partitions."""
+        if image is not self._known_of:
+            self._known_of, self._known = image, {}
+        known = self._known.get(name)
+        if known is None:
+            known = topic_settings(image, name, self._node, self._topics, self._static)
+            self._known[name] = known
+        return known
 
     def policy_of(self, image: ClusterImage) -> PolicyOf:
         """What ``image`` says to those who decide about partitions."""

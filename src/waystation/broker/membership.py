@@ -150,18 +150,16 @@ class Membership:
         self._place = place
         await self._wait_for_the_last_life()
         alone = await self._register()
-        await self._claim_office()
         image = await self._view.load()
+        await self._claim_office(image)
         if alone:
             if set(image.brokers) == {self._node}:
                 await self._view.write([sweep(image)])
             await self._view.write_each(lead_again(image, self._node))
-            image = await self._view.load()
-        return image
+        return await self._view.load()
 
-    async def _claim_office(self) -> int:
+    async def _claim_office(self, image: ClusterImage) -> int:
         """Decide in this cluster, if nobody does; the revision that tells who does."""
-        image = await self._view.read()
         if image.controller is None:
             claim = claim_controller(image, self._node)
             with contextlib.suppress(ChangeLostError):
@@ -335,7 +333,7 @@ class Membership:
                 _events.error("membership.not.regained", node=self._node, reason=str(error))
                 await asyncio.sleep(self.session_s / _RENEWALS)
         with contextlib.suppress(StoreUnavailableError, LeaseExpiredError):
-            await self._view.reached(await self._claim_office())
+            await self._view.reached(await self._claim_office(await self._view.read()))
         _events.info("membership.regained", node=self._node, epoch=self.broker_epoch)
 
     # --- leaving --------------------------------------------------------------------------------

@@ -77,6 +77,9 @@ def _reconfigured(before: ClusterImage, after: ClusterImage, node: NodeId) -> tu
 def _grew(before: ClusterImage, after: ClusterImage, name: str) -> bool:
     """Whether it has more or fewer replicas, on which a default hangs (``effective.py``)."""
     was, now = before.topics.get(name), after.topics[name]
-    if was is None or was is now:
+    if was is None:
+        return False
+    moves = before.reassignments.get(now.id), after.reassignments.get(now.id)
+    if was is now and moves[0] is moves[1]:
         return False
     return replication_factor(before, was) != replication_factor(after, now)

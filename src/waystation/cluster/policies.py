@@ -5,6 +5,7 @@ not its forty options, and simulations give them directly.
 """
 
 from collections.abc import Callable, Collection
+from functools import cache
 from typing import NamedTuple
 
 from waystation.cluster.effective import topic_settings
@@ -29,6 +30,7 @@ def policy_of(
 ) -> PolicyOf:
     """The policies that are in force by ``image``, for a broker started with ``static``."""
 
+    @cache
     def policy(name: str) -> TopicPolicy:
         settings = topic_settings(image, name, node, static, static_names)
         return TopicPolicy(
