@@ -19,6 +19,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 _UNPACKED = Path(__file__).parent.parent / ".cache" / "tools" / "usr"
 os.environ["PATH"] += os.pathsep + str(_UNPACKED / "bin")
 
+# Java machines of tests live for seconds: the thorough compiler costs them more than it gains.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tests.pipelines.committed import committed
 from tests.spark.topics import create
 from tests.support.soak import SOAKING
-from tests.support.spark_cluster import QUICK_JAVA, kill_session
+from tests.support.spark_cluster import kill_session
 from waystation import Producer
 from waystation.pipelines.init import command
 
@@ -117,7 +117,7 @@ def environment() -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if "PYSPARK" not in name},
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "SPARK_CONF_DIR": "conf",
-        "SPARK_SUBMIT_OPTS": f"{QUICK_JAVA} -Dderby.system.durability=test",
+        "SPARK_SUBMIT_OPTS": "-Dderby.system.durability=test",
         # So the session's server takes any free port.
         "SPARK_TESTING": "1",
     }

@@ -12,7 +12,7 @@ from tests.packaging.test_wheel import wheel
 from tests.pipelines.committed import committed
 from tests.spark.topics import create, fill
 from tests.support.soak import SOAKING
-from tests.support.spark_cluster import QUICK_JAVA, SPARK_HOME, SparkCluster
+from tests.support.spark_cluster import SPARK_HOME, SparkCluster
 from waystation.pipelines import transform
 
 __all__ = ["wheel"]  # a fixture of this module too
@@ -82,7 +82,6 @@ def submit(master: str, bootstrap: str, folder: Path) -> None:
         folder=folder,
         PYSPARK_PYTHON="environment/bin/python",
         PYSPARK_DRIVER_PYTHON="environment/bin/python",
-        SPARK_SUBMIT_OPTS=QUICK_JAVA,
     )
 
 

@@ -19,8 +19,6 @@ from typing import Self
 import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For machines that live for seconds."""
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -95,7 +93,6 @@ class Member:
             **os.environ,
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
             "SPARK_LOCAL_DIRS": str(folder / "local"),
         }
         place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
