@@ -339,12 +339,11 @@ class Broker:
         self.timers.close()
 
     def check_life(self, node: NodeId, life: BrokerEpoch) -> None:
-        """Refuse what a broker asks in the name of a life that has ended."""
+        """Refuse what a broker asks in the name of a life that has ended, or nobody lives."""
         known = self._acting_on.brokers.get(node)
-        if known is not None and life < known.epoch:
-            raise StaleBrokerEpochError(
-                f"broker {node} asks as {life}, and is registered as {known.epoch}"
-            )
+        if known is None or life < known.epoch:
+            registered = "not registered" if known is None else f"registered as {known.epoch}"
+            raise StaleBrokerEpochError(f"broker {node} asks as {life}, and is {registered}")
 
     def nearest(self, rack: str) -> Nearer:
         """How readers in ``rack`` are directed to replicas there."""

@@ -23,7 +23,11 @@ from typing import Final, NamedTuple
 from waystation.broker.replicas import Replicas
 from waystation.broker.throttle import LeaderThrottle
 from waystation.model.error_codes import ErrorCode
-from waystation.model.errors import OffsetOutOfRangeError, WaystationError
+from waystation.model.errors import (
+    OffsetOutOfRangeError,
+    ReplicaNotAvailableError,
+    WaystationError,
+)
 from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId, TopicId
 from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.partition.partition import Partition
@@ -319,6 +323,8 @@ def count(
 ) -> EpochEnd | None:
     """Check what a follower says of itself, and count it; where the logs part, if they do."""
     partition.check_epoch(asked.leader_epoch)
+    if node not in partition.leadership.replicas:
+        raise ReplicaNotAvailableError(f"{partition.name} is not to be copied to node {node}")
     return partition.followed_by(node, life, asked.offset, asked.last_epoch, asked.flushed_end, now)
 
 
