@@ -34,7 +34,6 @@ class Configs:
         "_broker",
         "_image",
         "_known",
-        "_known_of",
         "_node",
         "_static",
         "_topics",
@@ -57,8 +56,7 @@ class Configs:
         self._topics = topics
         self._static = static
         self.broker_options = broker_options
-        self._known_of = ClusterImage()
-        self._known: dict[str, TopicSettings] = {}
+        self._known: tuple[ClusterImage, dict[str, TopicSettings]] = (ClusterImage(), {})
 
     def broker(self, image: ClusterImage) -> BrokerSettings:
         """The broker's settings as ``image`` has them."""
@@ -70,13 +68,14 @@ class Configs:
 
     def topic(self, image: ClusterImage, name: str) -> TopicSettings:
         """A topic's settings as ``image`` has them; asked for each of its partitions."""
-        if image is not self._known_of:
-            self._known_of, self._known = image, {}
-        known = self._known.get(name)
-        if known is None:
-            known = topic_settings(image, name, self._node, self._topics, self._static)
-            self._known[name] = known
-        return known
+        of, known = self._known
+        if of is not image:
+            # Both at once: threads that make logs ask too, of another image than the loop.
+            known = {}
+            self._known = (image, known)
+        if name not in known:
+            known[name] = topic_settings(image, name, self._node, self._topics, self._static)
+        return known[name]
 
     def policy_of(self, image: ClusterImage) -> PolicyOf:
         """What ``image`` says to those who decide about partitions."""

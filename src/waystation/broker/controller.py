@@ -23,8 +23,10 @@ from waystation.cluster.draining import Stuck
 from waystation.cluster.elections import UncleanElection
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.membership import claim_controller
+from waystation.cluster.parts import PartitionImage
 from waystation.cluster.policies import PolicyOf
 from waystation.cluster.preferences import is_imbalanced
+from waystation.cluster.values import PartitionValue, decode
 from waystation.coordination.store import CoordinationStore
 from waystation.model.errors import LeaseExpiredError, StoreUnavailableError
 from waystation.model.ids import NodeId, TopicId, uuid_of
@@ -38,6 +40,7 @@ _events = get_logger("controller")
 _SWEEP_AFTER_S = 60.0
 # What could not be done now is tried again this often, without waiting for a change.
 _AGAIN_S = 0.5
+_AFTER_FAILURE_S = 2.0
 _UNCLEAN_KEPT = 100
 
 
@@ -99,6 +102,10 @@ class Controlling:
             except (StoreUnavailableError, LeaseExpiredError, ChangeLostError) as error:
                 _events.warning("decisions.not.written", node=self._node, reason=str(error))
                 self._pending = True
+            except Exception as error:
+                # The next image may be one that can be decided on, and somebody has to.
+                _events.error("controller.failed", node=self._node, exc_info=error)
+                await asyncio.sleep(_AFTER_FAILURE_S)
             await self._wait(image)
 
     async def _wait(self, image: ClusterImage) -> None:
@@ -196,10 +203,16 @@ class Controlling:
         return found is not None and office is not None and found.version == office.version
 
     def _report(self, image: ClusterImage, made: Decisions, written: Sequence[Changes]) -> None:
-        stored = {key for changes in written for key in changes.puts}
-        elections = sum(key.startswith("partitions/") for key in stored)
+        stored = {key: value for changes in written for key, value in changes.puts.items()}
+        elections = sum(_elects(image, key, value) for key, value in stored.items())
         self._elections.add(elections)
-        _events.info("decisions.written", node=self._node, epoch=self._epoch, states=elections)
+        _events.info(
+            "decisions.written",
+            node=self._node,
+            epoch=self._epoch,
+            decisions=len(written),
+            elections=elections,
+        )
         for each in made.unclean:
             name, number = each.partition
             if keys.partition(image.topic(name).id, number) in stored:
@@ -220,15 +233,24 @@ class Controlling:
 
 def _declares_dead(image: ClusterImage, changes: Changes) -> bool:
     """Whether a decision replaces a leader because its registration is not there."""
-    for key in changes.puts:
-        match key.split("/"):
-            case ["partitions", topic_id, number]:
-                leader = _leader(image, topic_id, int(number))
-                if leader is not None and leader not in image.brokers:
-                    return True
-    return False
+    states = (_state_at(image, key) for key in changes.puts)
+    leaders = (state.leader for state in states if state is not None)
+    return any(leader is not None and leader not in image.brokers for leader in leaders)
 
 
-def _leader(image: ClusterImage, topic_id: str, number: int) -> NodeId | None:
-    topic = image.topics_by_id[TopicId(uuid_of(topic_id))]
-    return topic.partitions[number].leader if number < len(topic.partitions) else None
+def _elects(image: ClusterImage, key: str, value: bytes) -> bool:
+    """Whether what is put there begins a new leader's term."""
+    before = _state_at(image, key)
+    if before is None:
+        return False
+    return decode(PartitionValue, key, value).leader_epoch > before.leader_epoch
+
+
+def _state_at(image: ClusterImage, key: str) -> PartitionImage | None:
+    """What ``image`` has of the partition whose state is at ``key``; none if it is another's."""
+    match key.split("/"):
+        case ["partitions", topic_id, number]:
+            topic = image.topics_by_id.get(TopicId(uuid_of(topic_id)))
+            if topic is not None and int(number) < len(topic.partitions):
+                return topic.partitions[int(number)]
+    return None

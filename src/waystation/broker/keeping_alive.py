@@ -61,9 +61,15 @@ class KeepAlive:
     def _work(self) -> None:
         try:
             run(self._renew())
-        except RuntimeError as error:
-            # The loop that this lease belongs to was closed before it.
-            _events.debug("keep.alive.ended", reason=str(error))
+        except Exception as error:
+            # Without this thread the lease ends: whoever needs it must get another.
+            _events.error("keep.alive.failed", exc_info=error)
+            self._tell(LeaseExpiredError(f"the lease is no longer renewed: {error}"))
+
+    def _tell(self, outcome: WaystationError | None) -> None:
+        # The loop that this lease belongs to may have been closed before it.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._heard, outcome)
 
     async def _renew(self) -> None:
         here, woken = asyncio.get_running_loop(), asyncio.Event()
@@ -82,6 +88,6 @@ class KeepAlive:
                     await renew()
                 except WaystationError as error:
                     outcome = error
-                self._loop.call_soon_threadsafe(self._heard, outcome)
+                self._tell(outcome)
                 if isinstance(outcome, LeaseExpiredError):
                     return
