@@ -2,7 +2,7 @@
 
 import asyncio
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from tests.support.failover import (
     pauses_of_a_stop,
 )
 from tests.support.figures import figure
-from tests.support.soak import SOAKING, count
+from tests.support.soak import count
 from waystation.runtime.loops import run
 from waystation.testing.checker import check
 from waystation.testing.history import Event
@@ -76,16 +76,42 @@ def test_many_partitions_fail_over_together(cluster: ProcessCluster) -> None:
     assert took < MANY_S
 
 
-def test_a_rolling_restart_is_not_noticed_by_clients(
-    cluster: ProcessCluster, tmp_path: Path
-) -> None:
+def test_a_rolling_restart_is_not_noticed_by_clients(cluster: ProcessCluster) -> None:
     """Whole clients, transactions and groups too, while every broker is restarted in turn."""
     balance(cluster)
+
+    def restart_all() -> None:
+        for number in cluster.ids:
+            cluster.restart(number)
+            balance(cluster)
+
+    work_through(cluster, "rolling", restart_all)
+
+
+def test_an_upgrade_and_the_way_back_are_not_noticed_by_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One format older, this one and a newer one side by side, in every order."""
+    monkeypatch.setenv("WAYSTATION_FORMAT", "older")
+    with ProcessCluster(tmp_path, 3, options=OPTIONS, disk="other version") as cluster:
+        lay_out(cluster)
+
+        def upgrade() -> None:
+            steps = [(1, "newer"), (2, "newer"), (3, "newer"), (2, "older")]
+            for number, form in steps[: count(3, 4)]:
+                monkeypatch.setenv("WAYSTATION_FORMAT", form)
+                cluster.restart(number)
+                balance(cluster)
+
+        work_through(cluster, "upgraded", upgrade)
+        complaints = [line for n in cluster.ids for line in cluster.log_of(n).splitlines()]
+        assert not [line for line in complaints if "task.crashed" in line]
+
+
+def work_through(cluster: ProcessCluster, name: str, change: Callable[[], None]) -> None:
+    """Let clients work while the cluster changes; nothing may be lost, doubled or out of order."""
     work = Workload(
-        bootstrap=cluster.bootstrap,
-        name="rolling",
-        seconds=30 if SOAKING else 8,
-        messages_per_s=100,
+        bootstrap=cluster.bootstrap, name=name, seconds=count(8, 40), messages_per_s=100
     )
     events: list[Event] = []
 
@@ -93,12 +119,7 @@ def test_a_rolling_restart_is_not_noticed_by_clients(
         await work.create_topics()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(work.run(events.append))
-            tasks.create_task(asyncio.to_thread(restart_all))
-
-    def restart_all() -> None:
-        for number in cluster.ids:
-            cluster.restart(number)
-            balance(cluster)
+            tasks.create_task(asyncio.to_thread(change))
 
     run(working())
     verdict = check(events)

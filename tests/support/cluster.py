@@ -31,7 +31,7 @@ from waystation.testing.process import BrokerProcess
 
 T = TypeVar("T")
 Store = Literal["etcd", "zookeeper"]
-Disk = Literal["real", "volatile", "faulty"]
+Disk = Literal["real", "volatile", "faulty", "other version"]
 STORES: tuple[Store, ...] = ("etcd", "zookeeper")
 
 LEASE_MS = 3_000
@@ -45,6 +45,7 @@ _MODULES = {
     "real": "waystation.cli.main",
     "volatile": "waystation.testing.volatile",
     "faulty": "tests.support.faulty_node",
+    "other version": "tests.support.other_version",
 }
 _LOOK_EVERY_S = 0.05
 _WITHIN_S = 30.0
