@@ -1,6 +1,7 @@
 """One node for all tests that only need topics and groups of their own, and connections to it."""
 
 from collections.abc import Callable, Iterator
+from io import StringIO
 from itertools import count
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.apis.grouping import Grouping
 from tests.apis.kit import ThreadedNode
 from tests.apis.transacting import Transacting
 from waystation.runtime.chance import Chance
+from waystation.telemetry import logs
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +41,15 @@ def stalled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedCluste
         running.cut(2, 1)
         running.cut(3, 1)
         yield running
+
+
+@pytest.fixture
+def said() -> Iterator[StringIO]:
+    """What the nodes of this process say meanwhile, as lines of JSON."""
+    stream = StringIO()
+    logs.configure(form="json", stream=stream)
+    yield stream
+    logs.configure()
 
 
 @pytest.fixture

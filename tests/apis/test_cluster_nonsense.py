@@ -4,6 +4,7 @@ Fields are filled at random, partly with what is true, so that requests get deep
 moved, elected and drained in earnest.  Afterwards everything can be put in order again.
 """
 
+from io import StringIO
 from random import Random
 from typing import Any
 
@@ -89,7 +90,7 @@ def _listed(value: object) -> list[object]:
 
 @pytest.mark.parametrize("seed", range(count(1, 20)))
 def test_every_request_is_answered_and_breaks_nothing(
-    tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str], seed: int
+    tmp_path_factory: pytest.TempPathFactory, said: StringIO, seed: int
 ) -> None:
     random = Random(seed)
     with ThreadedCluster(tmp_path_factory.mktemp("nonsense")) as cluster:
@@ -109,9 +110,8 @@ def test_every_request_is_answered_and_breaks_nothing(
             client.close()
         expect_service_as_usual(cluster)
 
-    said = capfd.readouterr().err
     for complaint in COMPLAINTS:
-        assert complaint not in said, f"seed {seed}: {said[-3_000:]}"
+        assert complaint not in said.getvalue(), f"seed {seed}: {said.getvalue()[-3_000:]}"
 
 
 def expect_service_as_usual(cluster: ThreadedCluster) -> None:

@@ -1,11 +1,13 @@
 """ElectLeaders: who leads again because an operator says so, and why not."""
 
+from io import StringIO
 from typing import Any
 
 import pytest
 
 from tests.apis.clustering import ThreadedCluster
-from tests.apis.kit import versions
+from tests.apis.kit import batch_of, versions
+from waystation.messages.cluster_status import ClusterStatusRequest
 from waystation.messages.elect_leaders import (
     PREFERRED,
     UNCLEAN,
@@ -132,3 +134,37 @@ def test_a_kind_of_election_that_does_not_exist_is_refused(
 
     assert reply.error_code == ErrorCode.INVALID_REQUEST
     assert reply.replica_election_results == []
+
+
+def test_an_operator_may_accept_the_loss_and_it_is_told(
+    tmp_path_factory: pytest.TempPathFactory, said: StringIO, topic: str
+) -> None:
+    options = {"replica.lag.time.max.ms": "300"}
+    with ThreadedCluster(tmp_path_factory.mktemp("unclean"), options=options) as cluster:
+        cluster.create(topic, [3, 1])
+        with cluster.client(3) as client:
+            assert client.produce(topic, batch_of(b"both have it")).error_code == 0
+            cluster.cut(1, 3)
+            assert client.produce(topic, batch_of(b"only 3 has it"), acks=1).error_code == 0
+        cluster.until(lambda: cluster.partition(topic).in_sync == (3,))
+        cluster.kill(3)
+        cluster.until(lambda: cluster.partition(topic).leader is None)
+        cluster.settle()
+
+        unavailable = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        assert elect(cluster, {topic: [0]}) == {(topic, 0): unavailable}
+        assert elect(cluster, {topic: [0]}, UNCLEAN, at=2) == {(topic, 0): 0}
+        cluster.settle()
+
+        state = cluster.partition(topic)
+        assert (state.leader, state.in_sync, state.unclean_epoch) == (1, (1,), state.leader_epoch)
+        with cluster.client(2) as client:
+            told = client.ask(ClusterStatusRequest(), 0)
+        assert [(one.topic, one.unclean_epoch) for one in told.unclean] == [
+            (topic, state.leader_epoch)
+        ]
+        with cluster.client(1) as client:
+            assert client.produce(topic, batch_of(b"after")).base_offset == 1
+        cluster.start(3)
+        cluster.until(lambda: {*cluster.partition(topic).in_sync} == {1, 3})
+    assert said.getvalue().count("election.unclean") == 1

@@ -121,9 +121,6 @@ class Broker:
             self.node, lambda: self.image, settings, topic_defaults, static, options
         )
         self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(chance.new_id()))
-        self.moves = Moves(
-            self._view, self.configs.policy_of, lambda: self.settings.replicas_share_machine
-        )
         self.peers = Peers(self.node, lambda: self._acting_on, connect, chance)
         self.producer_ids = ProducerIds(self._view)
         self._group_settings = self._groups_started_with = group_settings
@@ -189,6 +186,12 @@ class Broker:
             internal=self._internal_replication,
             clock=clock,
             registry=registry,
+        )
+        self.moves = Moves(
+            self._view,
+            self.configs.policy_of,
+            lambda: self.settings.replicas_share_machine,
+            self.controlling.tell_unclean,
         )
         ClusterGauges(registry, self.node, lambda: self.image, self.controlling)
         syncs = registry.histogram("waystation_flush_seconds", "How long syncs to disk took.")

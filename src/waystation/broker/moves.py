@@ -25,28 +25,27 @@ from waystation.model.errors import (
     WaystationError,
 )
 from waystation.model.ids import NodeId, TopicPartition
-from waystation.telemetry.logs import get_logger
 
 Outcomes = dict[TopicPartition, WaystationError | None]
 Decision = Callable[[ClusterImage, TopicPartition], Changes]
-
-_events = get_logger("broker")
 
 
 class Moves:
     """Changes to who leads and who holds, through one broker."""
 
-    __slots__ = ("_policies", "_share_machines", "_view")
+    __slots__ = ("_policies", "_share_machines", "_tell_unclean", "_view")
 
     def __init__(
         self,
         view: ClusterView,
         policies: Callable[[ClusterImage], PolicyOf],
         share_machines: Callable[[], bool],
+        tell_unclean: Callable[[UncleanElection], None],
     ) -> None:
         self._view = view
         self._policies = policies
         self._share_machines = share_machines
+        self._tell_unclean = tell_unclean
 
     async def elect_preferred(self, wanted: Iterable[TopicPartition] | None) -> Outcomes:
         """Let preferred leaders lead; of all partitions that are led by another, if ``None``."""
@@ -66,14 +65,7 @@ class Moves:
         outcomes = await self._elect(wanted, decide)
         for where, unclean in told.items():
             if outcomes.get(where) is None and unclean is not None:
-                _events.error(
-                    "election.unclean",
-                    partition=str(where),
-                    leader=unclean.leader,
-                    epoch=unclean.epoch,
-                    holders=list(unclean.holders),
-                    asked_by="operator",
-                )
+                self._tell_unclean(unclean)
         return outcomes
 
     async def reassign(

@@ -224,6 +224,9 @@ class LocalCluster:
         if (source, target) in self._cuts:
             raise ConnectionRefusedError(f"node {source} is cut off from {target}")
         transport = await connect(address)
+        if (source, target) in self._cuts:
+            transport.close()
+            raise ConnectionRefusedError(f"node {source} was cut off from {target}")
         self._transports.setdefault((source, target), []).append(transport)
         return transport
 
