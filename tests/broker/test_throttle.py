@@ -37,6 +37,17 @@ def test_what_was_overdrawn_is_waited_for() -> None:
     assert allowance.delay_s() == pytest.approx(0.5)
 
 
+def test_a_rate_that_is_raised_counts_soon() -> None:
+    time, rate = Time(), [1]
+    allowance = Allowance(lambda: rate[0], time)
+    allowance.take(1 << 20)
+
+    assert allowance.delay_s() == 1.0
+    rate[0] = 50_000_000
+    time.now_s += 1.0
+    assert allowance.delay_s() == 0
+
+
 def test_without_a_rate_nothing_waits() -> None:
     allowance = Allowance(lambda: (1 << 63) - 1, Time())
     allowance.take(1 << 40)

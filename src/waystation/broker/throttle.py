@@ -17,6 +17,8 @@ from waystation.partition.partition import Partition
 
 _UNLIMITED: Final = 1 << 62
 _SAVED_S: Final = 0.1
+# An operator may raise a rate that was much too low.
+_LOOK_AGAIN_S: Final = 1.0
 
 
 class Allowance:
@@ -36,14 +38,14 @@ class Allowance:
         return self._rate() < _UNLIMITED
 
     def delay_s(self) -> float:
-        """How long until something may be moved; 0 if it may be now."""
+        """How long until something may be moved, or the rate is looked at again; 0: now."""
         rate = self._rate()
         if rate >= _UNLIMITED:
             return 0.0
         now_s = self._now_s()
         self._left = min(self._left + (now_s - self._at_s) * rate, rate * _SAVED_S)
         self._at_s = now_s
-        return 0.0 if self._left >= 0 else -self._left / rate
+        return 0.0 if self._left >= 0 else min(-self._left / rate, _LOOK_AGAIN_S)
 
     def take(self, nbytes: int) -> None:
         """Something was moved."""
