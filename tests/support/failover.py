@@ -9,6 +9,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -73,19 +74,16 @@ class Probe:
         return max(after - before for before, after in pairwise(seen))
 
     async def _probe(self) -> None:
-        async with Producer(self._bootstrap, linger_ms=0) as producer:
-            await asyncio.gather(
-                *(self._write(producer, number) for number in range(len(self._acknowledged)))
-            )
+        await asyncio.gather(*map(self._write, range(len(self._acknowledged))))
 
-    async def _write(self, producer: Producer, partition: int) -> None:
-        while not self._over:
-            try:
-                await producer.send(self._topic, b"probe", partition=partition)
-                self._acknowledged[partition].append(time.monotonic())
-            except WaystationError:
+    async def _write(self, partition: int) -> None:
+        """With a producer of its own: replies to one client come in the order of its requests."""
+        async with Producer(self._bootstrap, linger_ms=0) as producer:
+            while not self._over:
+                with suppress(WaystationError):
+                    await producer.send(self._topic, b"probe", partition=partition)
+                    self._acknowledged[partition].append(time.monotonic())
                 await asyncio.sleep(_EVERY_S)
-            await asyncio.sleep(_EVERY_S)
 
 
 def lay_out(cluster: ProcessCluster) -> None:
