@@ -1,5 +1,6 @@
 """One node for all tests that only need topics and groups of their own, and connections to it."""
 
+import logging
 from collections.abc import Callable, Iterator
 from io import StringIO
 from itertools import count
@@ -46,10 +47,12 @@ def stalled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedCluste
 @pytest.fixture
 def said() -> Iterator[StringIO]:
     """What the nodes of this process say meanwhile, as lines of JSON."""
-    stream = StringIO()
+    stream, root = StringIO(), logging.getLogger()
+    before = root.handlers, root.level
     logs.configure(form="json", stream=stream)
     yield stream
     logs.configure()
+    root.handlers, root.level = before
 
 
 @pytest.fixture

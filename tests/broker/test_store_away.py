@@ -44,7 +44,7 @@ async def test_a_topic_that_could_not_be_written_has_an_error(view: ClusterView)
 
 
 async def test_a_move_that_could_not_be_written_has_an_error(view: ClusterView) -> None:
-    moves = Moves(view, lambda _: lambda _: TopicPolicy(), lambda: False)
+    moves = Moves(view, lambda _: lambda _: TopicPolicy(), lambda: False, lambda _: None)
     where = TopicPartition("orders", 0)
     backwards = tuple(reversed(view.image.topics["orders"].partitions[0].replicas))
 
