@@ -7,13 +7,14 @@ import pytest
 
 from tests.partition.building import ELSEWHERE, HERE, MEMORY, NOW, World
 from waystation.model.errors import CorruptBatchError
-from waystation.model.ids import LeaderEpoch
-from waystation.model.offsets import Offset
+from waystation.model.ids import NO_LEADER_EPOCH, BrokerEpoch, LeaderEpoch
+from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.partition.partition import Leadership, Partition
 from waystation.records.batch import BatchBuilder
 from waystation.records.header import stamp
 from waystation.replication.follower import ReplicaLog
+from waystation.replication.lag import Paces
 from waystation.storage.journal import FOLDER, Journal
 
 BOTH = (HERE, ELSEWHERE)
@@ -89,6 +90,32 @@ def test_a_new_leader_begins_with_the_mark_that_it_knew(world: World) -> None:
     assert partition.high_watermark == 1
 
 
+@pytest.mark.parametrize("seen", ["step by step", "at once"])
+def test_a_copy_that_was_given_up_is_not_taken_for_the_next_one(world: World, seen: str) -> None:
+    """In the same life: a replica is moved away and back while one leader leads."""
+    partition, life = world.partition(MEMORY), BrokerEpoch(5)
+    paces = partition.paces = Paces(HERE, BOTH, 1_000, Millis(0))
+    states = [
+        Leadership(HERE, LeaderEpoch(1), BOTH, replicas=BOTH, version=1),
+        Leadership(HERE, LeaderEpoch(1), (HERE,), replicas=(HERE,), version=2),
+        Leadership(HERE, LeaderEpoch(1), (HERE,), replicas=BOTH, version=2),
+    ]
+    partition.follow_store(states[0])
+    partition.paces = paces
+    partition.append(memoryview(bytearray(batch(0))), 1, NOW)
+    partition.followed_by(ELSEWHERE, life, Offset(1), LeaderEpoch(1), Offset(1), Millis(1))
+    assert (partition.high_watermark, paces.end_of(ELSEWHERE)) == (1, 1)
+
+    for state in states[1:] if seen == "step by step" else [states[2]]:
+        partition.follow_store(state)
+    assert paces.end_of(ELSEWHERE) is None
+
+    partition.followed_by(ELSEWHERE, life, Offset(0), NO_LEADER_EPOCH, Offset(0), Millis(2))
+    partition.propose(BOTH)
+    partition.append(memoryview(bytearray(batch(0))), 1, NOW)
+    assert (partition.high_watermark, paces.end_of(ELSEWHERE)) == (1, 0)
+
+
 def test_a_leader_that_must_follow_remembers_its_mark(world: World) -> None:
     partition = world.partition(MEMORY)
     partition.follow_store(Leadership(HERE, LeaderEpoch(1), (HERE,)))
@@ -152,6 +179,24 @@ def test_small_batches_are_safe_in_the_journal(world: World) -> None:
     following.end_round()
 
     assert following.partition.safe_end == 1
+
+
+def test_who_catches_up_syncs_files_and_spares_the_journal(world: World) -> None:
+    following = Journaling(world)
+    partition = following.partition
+    follow(partition, *(batch(n, b"x" * 30_000) for n in range(11)))
+
+    assert not following.work
+    assert (partition.log_end, partition.safe_end) == (11, 0)
+    world.flusher.sync()
+    assert partition.safe_end == 11
+    with pytest.raises(CorruptBatchError):
+        follow(partition, *(batch(n, b"x" * 30_000) for n in (*range(11, 21), 3)))
+    world.flusher.sync()
+    assert partition.safe_end == partition.log_end == 21
+    follow(partition, batch(21))
+    following.end_round()
+    assert partition.safe_end == 22
 
 
 def test_a_round_that_began_before_a_cut_says_nothing_of_what_came_after(world: World) -> None:

@@ -58,6 +58,7 @@ from waystation.storage.surroundings import Appended
 
 ACKS_ALL = -1
 _EVERYTHING = Offset(1 << 63)
+_MUCH_BYTES = 256 << 10
 
 
 class Leadership(NamedTuple):
@@ -190,7 +191,25 @@ class Partition:
         elif self._state is None or before.epoch != leadership.epoch:
             self._lead(leadership)
         elif not leadership.version or before.version != leadership.version:
+            self._forget_copies(self._state, before, leadership)
             self._settle(self._state, leadership)
+        else:
+            self._forget_copies(self._state, before, leadership)
+
+    def _forget_copies(self, state: LeaderState, before: Leadership, after: Leadership) -> None:
+        """Let copies that were given up count no more, nor be taken for those made since.
+
+        Who left the in-sync set by somebody else's decision may have given its copy up too, and
+        been asked for another: both may be news at once.
+        """
+        asked = state.in_sync.proposed
+        for node in before.replicas:
+            left = node in before.in_sync and node not in after.in_sync
+            ours = asked is not None and node not in asked
+            if node not in after.replicas or (left and not ours):
+                state.forget(node)
+                if self.paces is not None:
+                    self.paces.forget(node)
 
     def _settle(self, state: LeaderState, leadership: Leadership) -> None:
         """Others may be in sync than before; too few of them, and those who wait are told."""
@@ -352,9 +371,13 @@ class Partition:
     def append_replicated(self, data: memoryview, now: Millis) -> None:
         """Append batches as the leader has them; one that the end of ``data`` cuts off is left.
 
-        Raises at the first that cannot follow; what came before it stays.
+        Raises at the first that cannot follow; what came before it stays.  Much at once, which is
+        someone catching up, is synced in its own file: the journal is for who waits for little.
         """
         assert self._state is None, f"{self.name} is led here, and cannot follow"
+        if len(data) >= _MUCH_BYTES and self.settings.durability == DISK:
+            self._append_much(data, now)
+            return
         for at, header in batches(data):
             batch, end = data[at : at + header.size_bytes], self.log.log_end
             self.log.append_replicated(batch, now)
@@ -366,6 +389,16 @@ class Partition:
                 self._secure(batch, end)
             else:
                 # Behind a gap, which compaction left at the leader, the journal is not replayed.
+                self.not_journaled()
+
+    def _append_much(self, data: memoryview, now: Millis) -> None:
+        end = self.log.log_end
+        try:
+            for at, header in batches(data):
+                self.log.append_replicated(data[at : at + header.size_bytes], now)
+                self.unflushed_records += header.records_count
+        finally:
+            if self.log.log_end > end:
                 self.not_journaled()
 
     def learn(self, mark: Offset, log_start: Offset) -> None:

@@ -66,6 +66,10 @@ class HighWatermark:
         self._heard.clear()
         self._ends = dict.fromkeys(self._ends, _NOT_YET)
 
+    def forget_one(self, node: NodeId) -> None:
+        """Drop what a replica reported that is none any more: its next copy begins anew."""
+        self._heard.pop(node, None)
+
     def end_of(self, node: NodeId) -> Offset:
         """The end last reported by ``node``; zero if it was never heard of."""
         if node in self._ends:

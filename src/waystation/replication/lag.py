@@ -87,6 +87,10 @@ class Paces:
             pace = self._paces[node] = _Pace(_NEVER)
         pace.report(life, end, log_end, now)
 
+    def forget(self, node: NodeId) -> None:
+        """A replica is none any more: what its copy had, its next one has not."""
+        self._paces.pop(node, None)
+
     def refresh(self, log_end: Offset, now: Millis) -> None:
         """Note who has all that there is: those have from now on to fetch what comes next.
 

@@ -112,6 +112,13 @@ class LeaderState:
         """
         return self._mark.record(node, life, flushed_end if self._flushed else log_end)
 
+    def forget(self, node: NodeId) -> None:
+        """A replica is none any more; should it be one again, its copy begins anew.
+
+        Its life may be the same: without this, the new copy would count for what the old one had.
+        """
+        self._mark.forget_one(node)
+
     def court(self, nodes: Sequence[NodeId]) -> bool:
         """Let the mark wait for replicas that are about to join; true if it moved.
 
