@@ -233,8 +233,8 @@ def main(arguments: Sequence[str]) -> None:
             try:
                 stage.run(diary, Random(diary.process), lambda: bool(told))
                 return
-            except FatalError as failed:
-                diary.note(f"begins again: {failed.__cause__}")
+            except (FatalError, KafkaException) as failed:
+                diary.note(f"begins again: {failed.__cause__ or failed}")
             finally:
                 stage.close()
 
