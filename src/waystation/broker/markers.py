@@ -90,6 +90,7 @@ class Markers:
         self._clock = clock
         self._timers = timers
         self._far_again = 0
+        self._last_failure: _Failure | None = None
         self._failed: deque[_Failure] = deque()
         self._round: deque[_Failure] = deque()
         self._delay_s = _RETRY_S
@@ -101,7 +102,7 @@ class Markers:
             "waystation_transaction_markers_waiting",
             "Markers that could not be written yet and are tried again.",
             "gauge",
-            lambda: [({}, len(self._failed) + len(self._round) + self._far_again)],
+            lambda: [({}, self._waiting)],
         )
 
     # --- one marker ---------------------------------------------------------------------------
@@ -208,7 +209,8 @@ class Markers:
     def _put_off(self, ended: Ended, name: TopicPartition, error: WaystationError) -> None:
         if not ended.wanted():
             return
-        self._failed.append((ended, name, error))
+        self._last_failure = (ended, name, error)
+        self._failed.append(self._last_failure)
         if self._timer is None:
             self._arm(self._delay_s)
 
@@ -238,15 +240,16 @@ class Markers:
     @property
     def _is_behind(self) -> bool:
         """Whether something has failed and is not written yet, as far as is known."""
-        return bool(self._failed or self._round or self._far_again)
+        return self._waiting > 0
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._failed) + len(self._round) + self._far_again
 
     def _wait_longer(self) -> None:
         before, self._delay_s = self._delay_s, min(2 * self._delay_s, _RETRY_MAX_S)
-        if before < self._delay_s == _RETRY_MAX_S and self._failed:
-            _, name, error = self._failed[0]
+        if before < self._delay_s == _RETRY_MAX_S and self._last_failure is not None:
+            _, name, error = self._last_failure
             _events.warning(
-                "markers.waiting",
-                markers=len(self._failed),
-                partition=str(name),
-                reason=str(error),
+                "markers.waiting", markers=self._waiting, partition=str(name), reason=str(error)
             )
