@@ -135,13 +135,19 @@ class InSync:
             state, paces = partition.state, partition.paces
             if state is None or paces is None:
                 continue
-            short = len(state.in_sync.written) < len(partition.leadership.replicas)
-            if everyone or short:
+            if everyone or self._may_grow(partition, state):
                 self._look(partition, state, paces)
         if self._pending:
             await self._write()
         if everyone and any(one.offline is not None for one in self._directories):
             await self._give_up()
+
+    def _may_grow(self, partition: Partition, state: LeaderState) -> bool:
+        """Whether somebody who lives is not in sync: that one is waited for."""
+        written, registered = state.in_sync.written, self._cluster.registered
+        return len(written) < len(partition.leadership.replicas) and any(
+            node in registered and node not in written for node in partition.leadership.replicas
+        )
 
     async def _give_up(self) -> None:
         """Leave the sets of partitions whose copies here are out of reach."""
