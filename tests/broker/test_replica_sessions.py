@@ -165,7 +165,7 @@ async def test_what_is_refused_does_not_count(
 ) -> None:
     one = leader.partitions[0]
     leader.append(0)
-    leader.fetch(asked(one, **{"at": 1, **claim}))  # type: ignore[arg-type]
+    leader.fetch(asked(one, **{"at": 1, **claim}))
     ((told,),) = leader.answers
 
     assert told.error is not None
@@ -182,6 +182,17 @@ async def test_a_log_that_parts_is_told_where_and_does_not_count(leader: Leader)
     assert told.diverging is not None
     assert told.diverging.end == 0
     assert one.high_watermark == 0
+
+
+async def test_nobody_has_flushed_more_than_it_has(tmp_path: Path) -> None:
+    leader = Leader(tmp_path, DISK)
+    one = leader.partitions[0]
+    leader.append(0)
+    leader.append(0)
+    leader.world.flusher.sync()
+    leader.fetch(asked(one, 1, flushed=1 << 62))
+
+    assert one.high_watermark == 1
 
 
 async def test_who_was_given_no_replica_gets_none(leader: Leader) -> None:

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.model.errors import StorageError
+from waystation.model.errors import StorageError, WaystationError
 from waystation.model.offsets import Offset
 from waystation.partition.waiting import CommitWaiters, ReadWaiters
 
@@ -27,7 +27,8 @@ def test_nobody_is_told_before_the_mark_reaches_their_end(
 
 
 def test_a_failure_tells_everyone_once() -> None:
-    waiters, told = CommitWaiters(), []
+    waiters = CommitWaiters()
+    told: list[WaystationError | None] = []
     waiters.add(Offset(1), told.append)
     waiters.add(Offset(2), told.append)
     lost = StorageError("the disk is gone")

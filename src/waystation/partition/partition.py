@@ -453,6 +453,7 @@ class Partition:
             return diverging
         if offset < log.log_start or offset > log.log_end:
             raise OffsetOutOfRangeError(offset, log.log_start, log.log_end)
+        safe_end = min(safe_end, offset)
         if state.on_follower(node, life, offset, safe_end):
             self._marked()
         if self.paces is not None:
