@@ -1,12 +1,16 @@
 """``waystation produce`` against a real broker."""
 
+import asyncio
 import json
 import subprocess
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.support.command import COMMAND, Ended, waystation
+
+from waystation.cli.produce import _Sending
 
 
 def read(bootstrap: str, topic: str) -> list[dict[str, object]]:
@@ -130,3 +134,39 @@ def test_an_illegal_name_is_one_line(bootstrap: str) -> None:
 
 def test_a_missing_file_is_a_usage_error(bootstrap: str, topic: str) -> None:
     assert produce(bootstrap, topic, "--file", "/no/such/file").code == 2
+
+
+class _LastAnsweredFirst:
+    """A producer to several brokers, of which the one with the first message is the slowest."""
+
+    def __init__(self) -> None:
+        self.futures: list[asyncio.Future[object]] = []
+
+    def submit(self, *_: object, **__: object) -> "asyncio.Future[object]":
+        self.futures.append(asyncio.get_running_loop().create_future())
+        return self.futures[-1]
+
+    async def drain(self) -> None:
+        loop = asyncio.get_running_loop()
+        first, *others = self.futures
+        for one in others:
+            one.set_result(None)
+        loop.call_later(0.05, first.set_result, None)
+
+
+async def test_brokers_may_answer_in_any_order() -> None:
+    async def lines() -> AsyncIterator[list[bytes]]:
+        yield [b"one", b"two", b"three"]
+
+    sending = _Sending(
+        _LastAnsweredFirst(),  # type: ignore[arg-type]
+        "orders",
+        (),
+        None,
+        lambda line: (None, line),
+        None,
+        as_json=False,
+    )
+    await asyncio.wait_for(sending.send_all(lines(), None, lambda _: None), 10)
+
+    assert sending.sent == 3

@@ -170,7 +170,8 @@ class _Sending:
             if count is not None and self.sent >= count:
                 break
         while self._unanswered:
-            await self._unanswered[-1]
+            # Brokers answer in any order; to wait for one that is answered would never yield.
+            await self._unanswered[0]
             self._take_answers()
 
     async def _next(self, chunks: AsyncIterator[list[bytes]]) -> list[bytes] | None:
