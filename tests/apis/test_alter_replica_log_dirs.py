@@ -6,7 +6,7 @@ from threading import Event, Thread
 
 import pytest
 
-from tests.apis.asking import BROKER, Asking
+from tests.apis.asking import BROKER, TOPIC, Asking
 from tests.apis.clustering import ThreadedCluster
 from tests.apis.kit import ThreadedNode, batch_of, versions
 from waystation.messages.alter_replica_log_dirs import (
@@ -223,3 +223,30 @@ def read_all(client: Asking, topic: str) -> list[object]:
     while len(found) < end:
         found += client.read(topic, len(found))
     return found
+
+
+def test_a_follower_moves_and_leads_afterwards(tmp_path: Path, topic: str) -> None:
+    paths = [str(tmp_path / "left"), str(tmp_path / "right")]
+    options_of = {2: {"log.dirs": ",".join(paths)}}
+    options = {"replica.lag.time.max.ms": "500"}
+    folder = tmp_path / "cluster"
+    with ThreadedCluster(folder, options=options, options_of=options_of) as cluster:
+        cluster.create(topic, [1, 2], min_insync_replicas="2")
+        held = cluster.node(2).broker.replicas.get(topic, 0)
+        source = str(held.log.directory.path)
+        target = next(path for path in paths if path != source)
+        with cluster.client(1) as leader, cluster.client(2) as follower:
+            for number in range(100):
+                if number == 30:
+                    assert move(follower, target, topic, 0) == [0]
+                assert leader.produce(topic, batch_of(b"%d" % number)).error_code == 0
+        cluster.until(lambda: str(held.log.directory.path) == target)
+        with cluster.client(1) as leader:
+            assert leader.produce(topic, batch_of(b"last")).error_code == 0
+            leader.alter(TOPIC, topic, {"min.insync.replicas": "1"})
+        cluster.kill(1)
+        cluster.until(lambda: cluster.partition(topic).in_sync == (2,))
+        with cluster.client(2) as client:
+            client.await_end(topic, 101)
+            found = [record.value for record in client.read(topic)]
+        assert found == [*(b"%d" % number for number in range(100)), b"last"]

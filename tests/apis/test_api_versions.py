@@ -59,6 +59,15 @@ def test_transactions_are_promised_with_an_epoch_each(client: Asking) -> None:
     assert all(one.min_version > 0 for one in old.supported_features)
 
 
+def test_eligible_leaders_are_promised(client: Asking) -> None:
+    answer = client.ask(question(), 4)
+    levels = {one.name: one.max_version_level for one in answer.finalized_features}
+    listed = {one.api_key for one in answer.api_keys}
+
+    assert levels["eligible.leader.replicas.version"] == 1
+    assert ApiKey.DESCRIBE_TOPIC_PARTITIONS in listed
+
+
 def test_our_own_apis_have_numbers_far_from_kafkas(client: Asking) -> None:
     listed = {one.api_key for one in client.ask(question(), 4).api_keys}
 

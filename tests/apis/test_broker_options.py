@@ -5,19 +5,23 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tests.apis.test_group_options
 import tests.apis.test_transaction_options  # noqa: F401, what the two show is shown
 from tests.apis.asking import BROKER, TOPIC, Asking, fetch_request, session_request
+from tests.apis.clustering import ThreadedCluster
 from tests.apis.conftest import MakeNode
 from tests.apis.kit import HungUpError, ThreadedNode, batch_of
 from tests.apis.options import shown, shows
 from tests.apis.test_topic_options import BATCH, HOUR, fill, fill_key, partition_of
 from waystation.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from waystation.messages.fetch import FetchRequest
 from waystation.messages.metadata import MetadataRequest, MetadataRequestTopic
 from waystation.model.errors import ErrorCode, InvalidSettingsError
+from waystation.model.ids import NodeId
 from waystation.model.settings import options_of
 from waystation.model.topics import TopicSettings
 from waystation.node.settings import all_options, load
@@ -342,6 +346,47 @@ def test_copying_may_be_slowed_down_while_it_runs(client: Asking, option: str) -
     assert [one.error_code for one in outcomes] == [0, 0, 0]
     for wrong in ("0", "-1", "fast"):
         assert client.alter(BROKER, "1", {option: wrong}).error_code == ErrorCode.INVALID_CONFIG
+
+
+@shows(
+    "replica.fetch.wait.max.ms",
+    "replica.fetch.max.bytes",
+    "replica.fetch.response.max.bytes",
+    "replica.lag.time.max.ms",
+)
+def test_followers_ask_and_are_missed_as_told(tmp_path: Path, topic: str) -> None:
+    options = {
+        "replica.fetch.wait.max.ms": "123",
+        "replica.fetch.max.bytes": "45678",
+        "replica.fetch.response.max.bytes": "98765",
+        "replica.lag.time.max.ms": "300",
+    }
+    with ThreadedCluster(tmp_path, 2, options=options) as cluster:
+        peers, asked = cluster.node(2).broker.peers, []
+        ask = peers.ask
+
+        async def listen(node: NodeId, request: Any, *rest: Any, **more: Any) -> Any:
+            asked.append(request)
+            return await ask(node, request, *rest, **more)
+
+        peers.ask = listen  # type: ignore[method-assign]
+        cluster.create(topic, [1, 2])
+        with cluster.client(1) as client:
+            assert client.produce(topic, BATCH).error_code == 0
+            cluster.cut(2, 1)
+            assert client.produce(topic, BATCH, acks=1).error_code == 0
+        cluster.until(lambda: cluster.partition(topic).in_sync == (1,))
+
+    fetches = [one for one in asked if isinstance(one, FetchRequest)]
+    assert {(one.max_wait_ms, one.max_bytes) for one in fetches} == {(123, 98_765)}
+    named = {
+        part.partition_max_bytes
+        for one in fetches
+        for each in one.topics
+        for part in each.partitions
+    }
+    assert 45_678 in named
+    assert named <= {0, 45_678}
 
 
 def test_what_is_shown_elsewhere_is_there() -> None:
