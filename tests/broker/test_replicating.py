@@ -255,6 +255,10 @@ async def test_a_replica_whose_disk_failed_is_given_up_at_once(
     assert broken not in state.in_sync
     assert state.leader != broken
     assert await read(cluster, 2) == [b"before", b"after"]
+    # It does not come back and go again: nobody asks in its name any more.
+    settled = cluster.image.revision
+    await asyncio.sleep(1.0)
+    assert cluster.image.revision == settled
 
 
 async def test_a_moved_replica_copies_from_the_start_and_leaves_nothing_behind(

@@ -51,7 +51,9 @@ class Faults:
         if nbytes > 0 and self._quota.exists() and nbytes > self.left_bytes():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def left_bytes(self) -> int:
+    def left_bytes(self, without_quota: int = 0) -> int:
+        if not self._quota.exists():
+            return without_quota
         # The store's files do not go through the disk.
         files = (one for one in self._root.rglob("*") if "cluster.sqlite" not in one.name)
         used = sum(os.lstat(one).st_size for one in files if one.is_file())
@@ -74,7 +76,8 @@ class FaultyDisk(RealDisk):
         super().replace(path, data, durable=durable)
 
     def free_bytes(self, path: Path) -> int:
-        return self._faults(path).left_bytes()
+        free = super().free_bytes(path)
+        return min(free, self._faults(path).left_bytes(free))
 
     def _faults(self, path: Path) -> Faults:
         return Faults(next(root for root in self._roots if path.is_relative_to(root)))

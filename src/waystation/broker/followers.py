@@ -70,7 +70,9 @@ class Followers:
         """Follow whoever leads now, from where this replica stands."""
         leader, epoch = partition.leadership.leader, partition.leadership.epoch
         copy = self._copies.get(partition)
-        if leader is None or leader == self._node or partition.leading:
+        # A copy on a failed disk would be found in sync by its leader, again and again.
+        lost = partition.log.directory.offline is not None
+        if lost or leader is None or leader == self._node or partition.leading:
             if copy is not None:
                 self._stop(copy)
             return

@@ -11,6 +11,7 @@ not the router.  Only ``start`` gives up at once, so that a wrong address is tol
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import TypeVar
@@ -44,6 +45,8 @@ __all__ = ["Router"]
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
+_ANOTHER_S = 1.0
+
 
 class Router:
     """Connections and the image of the cluster; one per producer, consumer or admin."""
@@ -73,6 +76,8 @@ class Router:
         self._wanted = asyncio.Event()
         self._next: asyncio.Future[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
+        self._asked_last: Address | None = None
+        self._in_vain = False
 
     # --- life -------------------------------------------------------------------------------
 
@@ -199,6 +204,23 @@ class Router:
                 causes[str(address)] = str(error)
         raise BrokerUnreachableError(causes)
 
+    async def _to_another(self) -> Connection:
+        """A broker other than the one that was asked in vain, if one answers soon.
+
+        One that lost touch with its cluster goes on telling what it knew.
+        """
+        others = [
+            broker.address
+            for broker in self.view.brokers.values()
+            if broker.address != self._asked_last
+        ]
+        self.chance.shuffle(others)
+        for address in others:
+            with contextlib.suppress(WaystationError, TimeoutError):
+                async with asyncio.timeout(_ANOTHER_S):
+                    return await self._prompt.reach(address)
+        return await self.to_any()
+
     async def to_controller(self) -> Connection:
         """The controller; any broker, while none is known."""
         if self.view.controller in self.view.brokers:
@@ -271,11 +293,15 @@ class Router:
             return
 
     async def _load(self) -> None:
-        names = list(self._followed)
-        response = await self.ask(self.to_any(), self._question(names), MetadataResponse)
+        names, before = list(self._followed), self.view
+        connection = await (self._to_another() if self._in_vain else self.to_any())
+        self._asked_last = connection.address
+        timeout_s = self.settings.request_timeout_ms / 1_000
+        response = await connection.ask(self._question(names), MetadataResponse, timeout_s)
         if response.error_code:
             raise error_of(response.error_code, "the cluster's metadata")
         self.view = self.view.after(response).only(self._followed)
+        self._in_vain = self.view == before
         known = {broker.address for broker in self.view.brokers.values()}
         self._prompt.keep_only(known)
         self._held.keep_only(known)
