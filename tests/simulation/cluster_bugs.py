@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from waystation.broker.markers import Markers
-from waystation.cluster import elections, membership
+from waystation.cluster import elections, in_sync_changes, membership
 from waystation.cluster.elections import Elected, Electorate
 from waystation.cluster.parts import PartitionImage
 from waystation.cluster.policies import TopicPolicy
@@ -131,7 +131,7 @@ def _anyone_may_lead() -> Planted:
 @contextmanager
 def _an_election_keeps_the_epoch() -> Planted:
     """A new leader leads in the epoch of the one before."""
-    honest = elections.led_by
+    honest = in_sync_changes.led_by
 
     def led_by(partition: PartitionImage, *args: Any, **facts: Any) -> PartitionValue:
         before = partition._replace(leader_epoch=partition.leader_epoch - 1)  # type: ignore[arg-type]
