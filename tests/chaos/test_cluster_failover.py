@@ -24,7 +24,7 @@ from waystation.testing.workload import Workload
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(1_800)]
 
-KILLS = count(2, 20)
+KILLS = count(1, 20)
 MANY = count(100, 1_000)
 OPTIONS = {
     "default.replication.factor": "3",
@@ -98,7 +98,7 @@ def test_an_upgrade_and_the_way_back_are_not_noticed_by_clients(
 
         def upgrade() -> None:
             steps = [(1, "newer"), (2, "newer"), (3, "newer"), (2, "older")]
-            for number, form in steps[: count(3, 4)]:
+            for number, form in steps[: count(2, 4)]:
                 monkeypatch.setenv("WAYSTATION_FORMAT", form)
                 cluster.restart(number)
                 balance(cluster)
@@ -111,7 +111,7 @@ def test_an_upgrade_and_the_way_back_are_not_noticed_by_clients(
 def work_through(cluster: ProcessCluster, name: str, change: Callable[[], None]) -> None:
     """Let clients work while the cluster changes; nothing may be lost, doubled or out of order."""
     work = Workload(
-        bootstrap=cluster.bootstrap, name=name, seconds=count(8, 40), messages_per_s=100
+        bootstrap=cluster.bootstrap, name=name, seconds=count(6, 40), messages_per_s=100
     )
     events: list[Event] = []
 
