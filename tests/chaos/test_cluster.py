@@ -7,6 +7,7 @@ none of an idempotent producer is there twice, no order is broken, nothing abort
 chain of stages transforms each input exactly once.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from waystation.testing.readers import read_to_end
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(3_600)]
 
-CHAOS_S = count(15, 600)
+CHAOS_S = int(os.environ.get("WAYSTATION_CHAOS_S") or count(15, 600))
 PATIENCE_S = 90.0
 PARTITIONS = 3
 TOPIC = "foreign"
