@@ -3,8 +3,10 @@
 1. Each partition has one question under way, which stands at the leader until an answer names the
    partition.  A fetch carries what is new since the last: questions, reports, partitions that are
    followed no more.  It may be sent while another waits, which that other then ends.
-2. There is always a fetch at the leader, so that it can tell of news at once.
-3. What was flushed is reported at once; a question that goes out anyway takes the report along.
+2. There is always a fetch at the leader, so that it can tell of news at once, but while a sync is
+   under way that will end in a moment.
+3. What was flushed is reported at once.  The next question waits for that moment: asked earlier it
+   would need a report behind it, and what comes meanwhile waits for the next sync anyway.
 4. An answer counts for the question that was asked in its fetch, or before, and not for a later
    one: see ``Copy.asked_in``.
 5. A connection or session that is lost takes all questions with it: each is asked again, later
@@ -42,6 +44,9 @@ _TIMEOUT_S: Final = 10.0
 # Two may overtake each other's answers; more would only make each of them smaller.
 _FLYING_MAX: Final = 3
 _TURN_BYTES: Final = 512 << 10
+# How long a sync may keep the next question, and how much was copied by who is not to wait.
+_SYNC_S: Final = 0.005
+_MUCH_BYTES: Final = 256 << 10
 _NO_SESSION: Final = 0
 _SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -85,6 +90,9 @@ class Conversation:
         self._copies: dict[Key, Copy] = {}
         self._due: dict[Copy, None] = {}
         self._reports: dict[Copy, None] = {}
+        # Copied, and asked about again once they are flushed.
+        self._flushing: dict[Copy, None] = {}
+        self._patience: asyncio.TimerHandle | None = None
         self._forgotten: list[Key] = []
         self._session_id, self._session_epoch = _NO_SESSION, 0
         # Grows when a session ends: whatever is still under way then counts no more.
@@ -112,6 +120,7 @@ class Conversation:
             copy.partition.told_safe = None
             self._due.pop(copy, None)
             self._reports.pop(copy, None)
+            self._flushing.pop(copy, None)
             self._forgotten.append(copy.key)
             self._schedule()
 
@@ -134,9 +143,27 @@ class Conversation:
 
     def _flushed(self, copy: Copy) -> None:
         """HOT: once per partition and sync; all of a sync are reported together."""
-        if copy not in self._due and copy.partition.safe_end > copy.reported:
+        if copy in self._flushing:
+            del self._flushing[copy]
+            self._make_due(copy)
+            if not self._flushing and self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+        elif copy not in self._due and copy.partition.safe_end > copy.reported:
             self._reports[copy] = None
             self._schedule()
+
+    def _await_flush(self, copy: Copy) -> None:
+        self._flushing[copy] = None
+        if self._patience is None:
+            self._patience = self._loop.call_later(_SYNC_S, self._out_of_patience)
+
+    def _out_of_patience(self) -> None:
+        """A sync takes long: ask meanwhile."""
+        self._patience = None
+        flushing, self._flushing = self._flushing, {}
+        for copy in flushing:
+            self._make_due(copy)
 
     def _schedule(self) -> None:
         if not self._scheduled and not self._closed:
@@ -154,7 +181,7 @@ class Conversation:
             return
         request = self._request()
         # A session begins with a question: while all of them back off, nobody is asked anything.
-        is_due = request.forgotten_topics_data or not self._flying
+        is_due = request.forgotten_topics_data or not (self._flying or self._flushing)
         if request.topics or (self._session_epoch and is_due):
             self._flying += 1
             self._opening = self._session_epoch == 0
@@ -249,6 +276,8 @@ class Conversation:
         self._flying, self._opening = 0, False
         self._reports.clear()
         self._forgotten.clear()
+        self._due.update(self._flushing)
+        self._flushing.clear()
         for copy in self._copies.values():
             # One without a question is due already, or will be when its time has come.
             if copy.question is not None:
@@ -287,8 +316,16 @@ class Conversation:
         answer = _answer(told)
         back_off = self._copying.carry_out(copy.partition, copy.state, question, answer)
         copy.question = None
-        self._ask_in(copy, 0 if back_off is None else back_off.until)
+        if back_off is None and 0 < len(answer.data) < _MUCH_BYTES and _flushes(copy.partition):
+            self._await_flush(copy)
+        else:
+            self._ask_in(copy, 0 if back_off is None else back_off.until)
         return len(answer.data)
+
+
+def _flushes(partition: Partition) -> bool:
+    """Whether what was copied counts only once it is flushed, and that is under way."""
+    return partition.settings.durability == DISK and partition.safe_end < partition.log_end
 
 
 def _asked(copy: Copy, offset: Offset, last_epoch: LeaderEpoch, safe_end: Offset) -> FetchPartition:
