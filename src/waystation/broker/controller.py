@@ -103,8 +103,9 @@ class Controlling:
                 _events.warning("decisions.not.written", node=self._node, reason=str(error))
                 self._pending = True
             except Exception as error:
-                # The next image may be one that can be decided on, and somebody has to.
+                # Another image may be one that can be decided on, and somebody has to.
                 _events.error("controller.failed", node=self._node, exc_info=error)
+                self._pending = True
                 await asyncio.sleep(_AFTER_FAILURE_S)
             await self._wait(image)
 
