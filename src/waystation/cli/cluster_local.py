@@ -52,7 +52,8 @@ def up(
     runs already is left alone, so that `up` also starts again what was stopped or killed, or
     ended with the machine. More nodes may be added to a cluster; ports and options are kept.
 
-    Topics get three replicas, of which two must have what is acknowledged with acks=all.
+    With three nodes or more, topics get three replicas unless they say how many; two of them
+    must have what is acknowledged with acks=all.
     """
     from waystation.node.local import LocalNodes
     from waystation.node.local_plan import Wish
