@@ -3,12 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
+from waystation.broker import controller
+from waystation.broker.membership import Membership
 from waystation.client.admin import Admin
+from waystation.cluster import controller as pure
 from waystation.cluster.parts import ControllerImage, PartitionImage
+from waystation.cluster.values import PartitionValue, encode
 from waystation.model.errors import InvalidReplicationFactorError
+from waystation.model.ids import LeaderEpoch, uuid_text
 from waystation.node.node import Node
 from waystation.telemetry.exposition import render
 from waystation.testing.cluster import LocalCluster
@@ -199,3 +206,56 @@ async def test_partitions_are_moved_a_few_at_a_time(tmp_path: Path) -> None:
         await cluster.until(done)
         assert max(begun) <= 2
         assert {*leaders(cluster)} == {2}
+
+
+async def test_what_a_crash_left_behind_is_swept_up_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_SWEEP_AFTER_S", 0.3)
+    async with LocalCluster(tmp_path, 2) as cluster:
+        await create(cluster, 1, 2)
+        stray = f"partitions/{uuid_text(UUID(int=9))}/0"
+        state = encode(PartitionValue(None, LeaderEpoch(0), ()))
+        await cluster.store.txn({}, {stray: state, "configs/topic/gone": b'{"v":1,"options":{}}'})
+        await cluster.until(lambda: cluster.image.strays)
+
+        await cluster.until(lambda: not cluster.image.strays)
+        assert "gone" not in cluster.image.topic_configs
+        assert TOPIC in cluster.image.topics
+
+
+async def test_nobody_is_taken_for_dead_right_after_the_store_was_away(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(cluster)
+    came_back = [True]
+    monkeypatch.setattr(Membership, "store_came_back", property(lambda _: came_back[0]))
+    (deciding,) = controllers(cluster)
+    dead = next(number for number in cluster.ids if number != deciding)
+    await cluster.kill(dead)
+    await cluster.until(lambda: dead not in cluster.image.brokers)
+    await asyncio.sleep(0.3)
+
+    assert dead in leaders(cluster)
+    came_back[0] = False
+    await cluster.until(lambda: dead not in leaders(cluster))
+
+
+async def test_a_decision_that_fails_is_made_on_the_next_image(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(cluster)
+    monkeypatch.setattr(controller, "_AFTER_FAILURE_S", 0.1)
+    honest, failures = pure.decisions, [ValueError("a bug")] * 3
+
+    def decisions(*args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return honest(*args)
+
+    monkeypatch.setattr(controller, "decisions", decisions)
+    (deciding,) = controllers(cluster)
+    dead = next(number for number in cluster.ids if number != deciding)
+    await cluster.kill(dead)
+
+    await cluster.until(lambda: not failures and dead not in leaders(cluster))
