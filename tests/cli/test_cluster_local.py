@@ -35,15 +35,19 @@ def test_up_starts_everything_and_the_second_time_nothing(cluster: LocalCluster)
     assert f"export WAYSTATION_BOOTSTRAP={again['bootstrap']}" in shown.err
 
 
-def test_a_broker_is_killed_and_started_again(cluster: LocalCluster) -> None:
+def test_a_broker_is_killed_and_started_again(cluster: LocalCluster, topic: str) -> None:
     cluster.up()
     pid = cluster.running()["broker-2"]
+    cluster.create(topic, "--partitions", "4", "--replication-factor", "2")
+    cluster.produce(topic, "still to be had")
     killed = cluster("kill", "2")
+    read = cluster.consume(topic)  # although nobody has taken its place yet
     while_dead = cluster.running()["broker-2"]
     twice = cluster("kill", "2")
     started = cluster("start", "2", "--json")
 
     assert killed.err == "broker-2: killed\n"
+    assert read == "still to be had\n"
     assert while_dead is None
     assert twice.code == 1
     assert twice.err == "waystation: broker-2 does not run\n"

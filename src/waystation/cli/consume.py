@@ -2,10 +2,12 @@
 
 import base64
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
+from waystation.cli.asking import patiently
 from waystation.cli.options import bootstrap_option, json_option, parse_time
 from waystation.cli.output import write
 
@@ -131,10 +133,10 @@ def consume(
             metadata_timeout_ms=_PATIENCE_MS,
         ) as consumer:
             chosen = await _chosen(consumer, topic, partitions)
-            await consumer.assign(chosen)
+            await patiently(partial(consumer.assign, chosen))
             if offset is not None:
-                await _seek(consumer, chosen, offset)
-            ends = None if follow or not starts else await consumer.end_offsets()
+                await patiently(partial(_seek, consumer, chosen, offset))
+            ends = None if follow or not starts else await patiently(consumer.end_offsets)
             await _print(consumer, show, count, timeout_ms, ends)
 
     run(work() if group_id is None else work_in_group())
@@ -177,7 +179,7 @@ async def _print(
     while ends is None or any(consumer.position(where) < end for where, end in ends.items()):
         limit = _POLL_MESSAGES if left is None else min(left, _POLL_MESSAGES)
         wait_ms = _POLL_MS if timeout_ms is None else min(_POLL_MS, timeout_ms - silent_ms)
-        messages = await consumer.poll(wait_ms, limit)
+        messages = await patiently(partial(consumer.poll, wait_ms, limit))
         if ends is not None:
             messages = [one for one in messages if one.offset < _end_for(ends, one)]
         if messages:

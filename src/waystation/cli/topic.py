@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from waystation.cli.asking import confirm, with_admin
+from waystation.cli.asking import confirm, patiently, with_admin
 from waystation.cli.options import (
     bootstrap_option,
     example,
@@ -112,7 +112,9 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
 @json_option
 def describe(name: str, all_configs: bool, bootstrap: str, as_json: bool) -> None:
     """Show the partitions of the topic NAME, what they hold, and the topic's options."""
-    told = with_admin(bootstrap, lambda admin: _described(admin, name, all_configs))
+    told = with_admin(
+        bootstrap, lambda admin: patiently(lambda: _described(admin, name, all_configs))
+    )
     if as_json:
         print_json(told)
         return
