@@ -49,7 +49,7 @@ simulate: $(STAMPS)/dev ## whole clusters in simulated worlds, SEEDS of them; wh
 compat: $(STAMPS)/dev ## clients from npm, Maven Central and Go against a real broker
 	$(BIN)/python -m tests.compat $(ARGS)
 
-demo: $(STAMPS)/run ## a guided tour of every face
+demo: $(STAMPS)/cluster ## a guided tour of every face
 	$(BIN)/python tools/demo.py
 
 pipeline: $(STAMPS)/pipeline ## the Spark pipeline end to end: load, archive, metrics, transform, replay, audit
@@ -73,6 +73,10 @@ $(STAMPS)/run: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 $(STAMPS)/dev: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 	$(BIN)/pip install --disable-pip-version-check -q -e '.[dev]'
 	@touch $@ $(STAMPS)/run
+
+$(STAMPS)/cluster: $(STAMPS)/run pyproject.toml
+	$(BIN)/pip install --disable-pip-version-check -q -e '.[cluster]'
+	@touch $@
 
 $(STAMPS)/pipeline: $(STAMPS)/run pyproject.toml tools/test_tools.py
 	$(BIN)/pip install --disable-pip-version-check -q -e '.[pipelines]'

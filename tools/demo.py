@@ -9,6 +9,8 @@ from pathlib import Path
 
 from test_tools import java_home
 
+from waystation.node.etcd_program import NoEtcdError, find_etcd
+from waystation.node.local import LocalNodes
 from waystation.testing.process import BrokerProcess
 
 WAYSTATION = Path(sys.executable).parent / "waystation"
@@ -117,12 +119,61 @@ def tour(broker: BrokerProcess) -> None:
     show.get("/metrics")
 
 
+def cluster_tour(folder: Path) -> None:
+    """Three brokers and an etcd, of which one broker dies."""
+    print(f"\n{BOLD}Several brokers: a real etcd and three of them, with one command{PLAIN}")
+    if find_spec("aiohttp") is None or not _has_etcd():
+        print("Not set up here: pip install 'waystation[cluster]', and etcd on PATH.", flush=True)
+        return
+    environment = {**os.environ, "WAYSTATION_CLUSTER": str(folder)}
+
+    def run(*arguments: str, stdin: str = "") -> None:
+        print(f"{DIM}$ waystation {' '.join(arguments)}{PLAIN}", flush=True)
+        command = [WAYSTATION, *arguments]
+        subprocess.run(command, input=stdin, text=True, env=environment, check=True)
+
+    try:
+        run(
+            "cluster",
+            "up",
+            "--nodes",
+            "3",
+            "--port",
+            "0",
+            "--set",
+            "broker.session.timeout.ms=3000",
+        )
+        environment["WAYSTATION_BOOTSTRAP"] = LocalNodes(folder).plan.bootstrap
+        run("topic", "create", "orders", "--partitions", "3")
+        run("produce", "orders", "--key-separator", ":", stdin=ORDERS)
+        run("cluster", "status", "--partitions", "--wait", "30s")
+        print(f"\n{BOLD}One is killed: the others have everything, and take over{PLAIN}")
+        run("cluster", "kill", "2")
+        run("consume", "orders", "--from-beginning", "--count", "9")
+        run("produce", "orders", "--key-separator", ":", stdin=LATE_ORDER)
+        run("cluster", "status")
+        print(f"\n{BOLD}It comes back, copies what it missed, and is in sync again{PLAIN}")
+        run("cluster", "start", "2")
+        run("cluster", "status", "--wait", "60s")
+    finally:
+        run("cluster", "down", "--delete", "--yes")
+
+
+def _has_etcd() -> bool:
+    try:
+        find_etcd(os.environ, print)
+    except NoEtcdError:
+        return False
+    return True
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="waystation-demo-") as root:
         broker = BrokerProcess(Path(root) / "data", http="127.0.0.1:0", options=QUICK)
         with broker.start():
             print(f"A broker listens on {broker.bootstrap}, as `make run` would start it.")
             tour(broker)
+        cluster_tour(Path(root) / "cluster")
     print(f"\n{BOLD}That was the tour. Start your own with `make run`.{PLAIN}")
 
 

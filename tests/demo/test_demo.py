@@ -21,3 +21,5 @@ def test_the_tour_runs_to_its_end() -> None:
     assert '"key":"customer-1"' in ended.stdout
     assert '{"ready":true' in ended.stdout
     assert "waystation_api_seconds" in ended.stdout
+    assert "broker-2: killed" in ended.stderr
+    assert ended.stderr.count("healthy") == 2
