@@ -106,7 +106,6 @@ class ClusterLife:
             world, bootstrap, luck.partitions, STORM_MS / 1_000, server_side=luck.server_side
         )
         self.calm = True
-        self.drained: dict[int, None] = {}
 
     def run(self) -> Outcome:
         """Live it; whatever is wrong raises."""
@@ -246,7 +245,11 @@ class ClusterLife:
             self.restart(number)
         for name in self.clients.names:
             self.clients.revive(name)
-        for number in self.drained:
+        self.world.every(1_000, self._undrain)
+
+    def _undrain(self) -> None:
+        """A wish may get lost, or come late: what is still drained in calm is not meant."""
+        for number in self.witness.image.drains:
             self.operate(lambda admin, number=number: admin.undrain_broker(number), "undrain")  # type: ignore[misc]
 
     def operate(self, wish: Callable[[Admin], Awaitable[object]], what: str) -> None:
@@ -452,7 +455,6 @@ def _elect(life: ClusterLife) -> None:
 def _drain(life: ClusterLife) -> None:
     """An operator wants a broker to hold nothing, and changes its mind."""
     number = life.some_broker()
-    life.drained[number] = None
     life.operate(lambda admin: admin.drain_broker(number), f"drain {number}")
     back = lambda: life.operate(lambda admin: admin.undrain_broker(number), f"undrain {number}")  # noqa: E731
     life.after(500, 4_000, back)
