@@ -52,6 +52,15 @@ def test_an_older_leader_epoch_is_not_believed() -> None:
     assert view.leader(ORDERS) == 2
 
 
+def test_a_response_that_brings_nothing_new_makes_an_equal_image() -> None:
+    """By which a client notices that it asks a broker in vain, and asks another."""
+    view = ClusterView().after(told(leader=2, epoch=5))
+
+    assert view.after(told(leader=2, epoch=5)) == view
+    assert view.after(told(leader=3, epoch=4)) == view
+    assert view.after(told(leader=3, epoch=6)) != view
+
+
 def test_a_topic_made_anew_is_believed_from_its_first_epoch() -> None:
     view = ClusterView().after(told(leader=2, epoch=5))
     view = view.after(told(leader=3, epoch=0, topic_id=2))

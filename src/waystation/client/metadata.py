@@ -56,6 +56,20 @@ class TopicView:
         self.name, self.id, self.internal, self.partitions = name, id_, internal, partitions
         self.led = tuple(one.partition for one in partitions if one.leader != NO_NODE)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same: a refresh that brought nothing new is noticed by it."""
+        if not isinstance(other, TopicView):
+            return NotImplemented
+        return (self.name, self.id, self.internal, self.partitions) == (
+            other.name,
+            other.id,
+            other.internal,
+            other.partitions,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.id, self.internal, self.partitions))
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
