@@ -147,12 +147,21 @@ class DataDirectory:
         return f"{machine}:{self.path.absolute()}"
 
     def joined(self, cluster_id: str, life: BrokerEpoch, machine: str) -> None:
-        """Remember the cluster, and the life that begins; work for a thread."""
+        """Remember the cluster, and the life that begins; work for a thread.
+
+        On a full disk what it had to say before stands: the next life then waits until the store
+        has forgotten this one, and what can be read is served meanwhile.
+        """
         identity = Identity(self.id, cluster_id, life, self._place(machine))
         try:
             write(self.disk, self.path, self._node, identity)
         except OSError as error:
-            self.fail(f"cannot write {self.path / META_PROPERTIES}: {error}")
+            if error.errno in NO_SPACE and self.reserve.spend():
+                self.joined(cluster_id, life, machine)
+            elif error.errno in NO_SPACE and self.cluster_id == cluster_id:
+                _events.warning("life.not.written", path=str(self.path), reason=str(error))
+            else:
+                self.fail(f"cannot write {self.path / META_PROPERTIES}: {error}")
             return
         self._identity = identity
 
