@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Literal, Self, TypeVar
 
@@ -91,8 +92,19 @@ class ProcessCluster:
             for number in self.ids:
                 self.brokers[number] = self._broker(number)
             self.start(*self.ids)
+            for number in self.ids:
+                self.until(partial(self._knows_all, number), what=f"broker {number} knows all")
             self._stack = self._stack.pop_all()
         return self
+
+    def _knows_all(self, number: int) -> bool:
+        """Whether a broker has heard of all others: only then has it places for all replicas."""
+
+        async def known() -> set[int]:
+            async with Admin(self.clients_at[number]) as admin:
+                return {one.node for one in (await admin.describe_cluster()).brokers}
+
+        return run(known()) == set(self.ids)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
