@@ -277,14 +277,14 @@ class Broker:
 
     @property
     def answering(self) -> list[BrokerImage]:
-        """Whom clients are told of: who holds a lease, and this one in any case, which answers.
+        """Whom clients are told of, by id: who holds a lease, and this one, which answers.
 
         When a store was away for long, all leases may have ended at once.  A client that is told
         of nobody at such a moment forgets whom it could ask, and librdkafka does for ever.
         """
         known = self.image.brokers
         own = [] if self.node in known else [self._membership.itself]
-        return [*known.values(), *own]
+        return sorted([*known.values(), *own], key=lambda one: one.id)
 
     @property
     def broker_epoch(self) -> BrokerEpoch:
