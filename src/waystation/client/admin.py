@@ -266,7 +266,12 @@ class Admin(ClusterAdministration, GroupAdministration, TransactionAdministratio
 
     async def _metadata(self, names: Iterable[str] | None) -> ClusterView:
         listed = None if names is None else list(names)
-        return await self._router.retrying(lambda: self._router.look_up(listed), self._patience_ms)
+
+        async def attempt() -> ClusterView:
+            # Where changes are asked for: whoever has made a topic sees it.
+            return await self._router.look_up(listed, self._to_controller)
+
+        return await self._router.retrying(attempt, self._patience_ms)
 
     async def _ask_any(self, request: Message, expect: type[R]) -> R:
         async def attempt() -> R:

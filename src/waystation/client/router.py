@@ -152,11 +152,17 @@ class Router:
             raise
         return found
 
-    async def look_up(self, names: Iterable[str] | None) -> ClusterView:
-        """Topics as they are now, or with ``None`` all of them; the router's image stays."""
+    async def look_up(
+        self, names: Iterable[str] | None, at: Callable[[], Awaitable[Connection]] | None = None
+    ) -> ClusterView:
+        """Topics as they are now, or with ``None`` all of them; the router's image stays.
+
+        ``at`` yields whom to ask; anybody, if it is not given.
+        """
         listed = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         question = MetadataRequest(topics=listed, allow_auto_topic_creation=False)
-        return ClusterView().after(await self.ask(self.to_any(), question, MetadataResponse))
+        to = self.to_any() if at is None else at()
+        return ClusterView().after(await self.ask(to, question, MetadataResponse))
 
     # --- asking -----------------------------------------------------------------------------
 
