@@ -6,6 +6,7 @@
 SIGTERM lets it end once nothing is left to do, Ctrl-C at once.
 """
 
+import _thread
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ ABORTS = 0.1
 _POLL_S, _AT_A_TIME_S, _PATIENCE_S = 0.2, 3.0, 10.0
 _AT_ONCE = 50
 _TOLD = "WAYSTATION_STAGE_TOLD"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _COMMON = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
@@ -86,8 +88,16 @@ class Stage:
         """Process until it is over and nothing is left."""
         self._insist(self._producer.init_transactions)
         self._consumer.subscribe([self._source], on_assign=self._moved, on_revoke=self._moved)
-        while self._turn(diary, chance) or not (is_over() and len(self._at_end) == PARTITIONS):
-            pass
+        useful_s = time.monotonic()
+        while True:
+            has_worked = self._turn(diary, chance)
+            is_at_end = not has_worked and len(self._at_end) == PARTITIONS
+            if is_at_end and is_over():
+                return
+            if is_at_end or has_worked:
+                useful_s = time.monotonic()
+            elif time.monotonic() > useful_s + _PATIENCE_S:
+                raise FatalError("it reads nothing, and is not at the end")
 
     def close(self) -> None:
         """Leave the group."""
@@ -184,12 +194,20 @@ class Watchdog:
 
     Where a broker left the cluster and came back, librdkafka 2.16 goes on waiting for the handle of
     its former life, a group's coordinator above all, whatever time it was given (its issue 5511).
+    Python runs no handler while that holds its main thread, so this thread takes the signals: what
+    came before the new life begins is handed on, what comes meanwhile is still pending in it.
     """
 
-    def __init__(self, told: Sequence[int], life: str, note: Callable[[str], None]) -> None:
-        self._told, self._life, self._note = told, life, note
+    def __init__(self, life: str, note: Callable[[str], None]) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._is_told = bool(os.environ.get(_TOLD))
+        self._life, self._note = life, note
         self._since: float | None = None
         threading.Thread(target=self._watch, daemon=True).start()
+
+    def is_told(self) -> bool:
+        """Whether to end once nothing is left to do."""
+        return self._is_told
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -200,11 +218,19 @@ class Watchdog:
             self._since = None
 
     def _watch(self) -> None:
+        is_left = False
         while (since := self._since) is None or time.monotonic() < since + _PATIENCE_S:
-            time.sleep(_POLL_S)
+            heard = signal.sigtimedwait(_SIGNALS, _POLL_S)
+            if heard is not None and heard.si_signo == signal.SIGTERM:
+                self._is_told = True
+            elif heard is not None:
+                is_left = True
+                _thread.interrupt_main()
+        if is_left:
+            os._exit(0)
         self._note("begins again: librdkafka did not come back")
         arguments = [f"{one}+" if one == self._life else one for one in sys.argv[1:]]
-        os.environ[_TOLD] = "1" if self._told else ""
+        os.environ[_TOLD] = "1" if self._is_told else ""
         os.execv(
             sys.executable, [sys.executable, "-m", "tests.support.librdkafka_stage", *arguments]
         )
@@ -222,16 +248,14 @@ def _by_partition(found: Sequence[Message]) -> list[tuple[Where, list[Message]]]
 def main(arguments: Sequence[str]) -> None:
     """A stage's life."""
     _, number, source, target, bootstrap, name, life, path = arguments
-    told = [1] if os.environ.get(_TOLD) else []
-    signal.signal(signal.SIGTERM, lambda *_: told.append(1))
     with HistoryFile(Path(path)) as file, suppress(KeyboardInterrupt):
-        watchdog = Watchdog(told, life, Diary(life, file.write).note)
+        watchdog = Watchdog(life, Diary(life, file.write).note)
         Diary(life, file.write).note("begins")
         for again in count():
             stage = Stage(watchdog, number, source, target, bootstrap, name)
             diary = Diary(f"{life}.{again}", file.write)
             try:
-                stage.run(diary, Random(diary.process), lambda: bool(told))
+                stage.run(diary, Random(diary.process), watchdog.is_told)
                 return
             except (FatalError, KafkaException) as failed:
                 diary.note(f"begins again: {failed.__cause__ or failed}")
