@@ -220,10 +220,12 @@ class Watchdog:
     def _watch(self) -> None:
         is_left = False
         while (since := self._since) is None or time.monotonic() < since + _PATIENCE_S:
+            # Of a program that was frozen meanwhile, Python 3.11 tells signals that are none.
             heard = signal.sigtimedwait(_SIGNALS, _POLL_S)
-            if heard is not None and heard.si_signo == signal.SIGTERM:
+            number = heard.si_signo if heard else 0
+            if number == signal.SIGTERM:
                 self._is_told = True
-            elif heard is not None:
+            elif number == signal.SIGINT:
                 is_left = True
                 _thread.interrupt_main()
         if is_left:
