@@ -14,6 +14,10 @@ from waystation.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
 )
+from waystation.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from waystation.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from waystation.messages.cluster_status import ClusterStatusRequest, ClusterStatusResponse
 from waystation.messages.consumer_group_describe import (
@@ -28,6 +32,14 @@ from waystation.messages.create_partitions import CreatePartitionsRequest, Creat
 from waystation.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from waystation.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from waystation.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from waystation.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
+from waystation.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+)
 from waystation.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from waystation.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from waystation.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -36,6 +48,10 @@ from waystation.messages.describe_log_dirs import DescribeLogDirsRequest, Descri
 from waystation.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+)
+from waystation.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
 )
 from waystation.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -56,6 +72,10 @@ from waystation.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from waystation.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from waystation.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+)
 from waystation.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from waystation.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from waystation.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -75,9 +95,31 @@ from waystation.messages.offset_for_leader_epoch import (
 )
 from waystation.messages.prepare_txn import PrepareTxnRequest, PrepareTxnResponse
 from waystation.messages.produce import ProduceRequest, ProduceResponse
+from waystation.messages.read_share_group_state import (
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+)
+from waystation.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+)
+from waystation.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from waystation.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from waystation.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from waystation.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from waystation.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from waystation.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from waystation.messages.txn_outcome import TxnOutcomeRequest, TxnOutcomeResponse
+from waystation.messages.write_share_group_state import (
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+)
 from waystation.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
@@ -141,6 +183,33 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
+    ),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+    ApiKey.SHARE_GROUP_DESCRIBE: (ShareGroupDescribeRequest, ShareGroupDescribeResponse),
+    ApiKey.SHARE_FETCH: (ShareFetchRequest, ShareFetchResponse),
+    ApiKey.SHARE_ACKNOWLEDGE: (ShareAcknowledgeRequest, ShareAcknowledgeResponse),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: (
+        InitializeShareGroupStateRequest,
+        InitializeShareGroupStateResponse,
+    ),
+    ApiKey.READ_SHARE_GROUP_STATE: (ReadShareGroupStateRequest, ReadShareGroupStateResponse),
+    ApiKey.WRITE_SHARE_GROUP_STATE: (WriteShareGroupStateRequest, WriteShareGroupStateResponse),
+    ApiKey.DELETE_SHARE_GROUP_STATE: (DeleteShareGroupStateRequest, DeleteShareGroupStateResponse),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (
+        ReadShareGroupStateSummaryRequest,
+        ReadShareGroupStateSummaryResponse,
+    ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (
+        DescribeShareGroupOffsetsRequest,
+        DescribeShareGroupOffsetsResponse,
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (
+        AlterShareGroupOffsetsRequest,
+        AlterShareGroupOffsetsResponse,
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (
+        DeleteShareGroupOffsetsRequest,
+        DeleteShareGroupOffsetsResponse,
     ),
     ApiKey.PREPARE_TXN: (PrepareTxnRequest, PrepareTxnResponse),
     ApiKey.TXN_OUTCOME: (TxnOutcomeRequest, TxnOutcomeResponse),

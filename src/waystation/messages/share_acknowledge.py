@@ -1,0 +1,93 @@
+"""ShareAcknowledge: a consumer of a queue says what became of what it acquired, and no more."""
+
+from uuid import UUID
+
+from waystation.wire.message import Message, Struct
+from waystation.wire.schema import (
+    array,
+    boolean,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    struct_of,
+    uuid,
+)
+from waystation.wire.versions import ApiKey
+
+
+class AcknowledgementBatch(Struct):
+    """What became of a range of offsets, the last one included; as in ShareFetch."""
+
+    first_offset: int = field(int64)
+    last_offset: int = field(int64)
+    acknowledge_types: list[int] = field(array(int8))
+
+
+class AcknowledgePartition(Struct):
+    """What to acknowledge in one partition."""
+
+    partition_index: int = field(int32)
+    acknowledgement_batches: list[AcknowledgementBatch] = field(array(AcknowledgementBatch))
+
+
+class AcknowledgeTopic(Struct):
+    """Partitions of one topic."""
+
+    topic_id: UUID = field(uuid)
+    partitions: list[AcknowledgePartition] = field(array(AcknowledgePartition))
+
+
+class ShareAcknowledgeRequest(Message, api=ApiKey.SHARE_ACKNOWLEDGE):
+    """One request of a session, which ShareFetch opens."""
+
+    group_id: str | None = field(string, nullable="0+")
+    member_id: str | None = field(string, nullable="0+")
+    share_session_epoch: int = field(int32)
+    is_renew_ack: bool = field(boolean, "2+")
+    topics: list[AcknowledgeTopic] = field(array(AcknowledgeTopic))
+
+
+class LeaderIdAndEpoch(Struct):
+    """Who leads instead."""
+
+    leader_id: int = field(int32)
+    leader_epoch: int = field(int32)
+
+
+class PartitionData(Struct):
+    """The outcome for one partition."""
+
+    partition_index: int = field(int32)
+    error_code: int = field(int16)
+    error_message: str | None = field(string, nullable="0+")
+    current_leader: LeaderIdAndEpoch = field(struct_of(LeaderIdAndEpoch))
+
+
+class ShareAcknowledgeTopicResponse(Struct):
+    """The outcome for the partitions of one topic."""
+
+    topic_id: UUID = field(uuid)
+    partitions: list[PartitionData] = field(array(PartitionData))
+
+
+class NodeEndpoint(Struct):
+    """Where a leader named above can be reached."""
+
+    node_id: int = field(int32)
+    host: str = field(string)
+    port: int = field(int32)
+    rack: str | None = field(string, nullable="0+")
+
+
+class ShareAcknowledgeResponse(Message, api=ApiKey.SHARE_ACKNOWLEDGE):
+    """The outcome for each partition; since v2 for how long what was renewed is locked."""
+
+    throttle_time_ms: int = field(int32)
+    error_code: int = field(int16)
+    error_message: str | None = field(string, nullable="0+")
+    acquisition_lock_timeout_ms: int = field(int32, "2+")
+    responses: list[ShareAcknowledgeTopicResponse] = field(array(ShareAcknowledgeTopicResponse))
+    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint))
