@@ -5,12 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.items import new_id
 from waystation.broker.view import ClusterView
+from waystation.cluster import keys
 from waystation.cluster.changes import Changes
+from waystation.cluster.hearsay import Word
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.membership import take_producer_ids
+from waystation.cluster.values import PartitionValue, TopicValue, encode
 from waystation.coordination.sqlite import SqliteStore
+from waystation.model.ids import LeaderEpoch, NodeId
 from waystation.runtime.tasks import Tasks
+
+ONE, TWO = NodeId(1), NodeId(2)
 
 
 class Follower:
@@ -157,3 +164,45 @@ async def test_nothing_more_is_tried_once_there_is_no_use(path: Path) -> None:
 
         assert await view.write_each(wanted, still) == []
         assert len(asked) == 1
+
+
+async def test_others_are_believed_until_the_store_knows_as_much(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        topic = TopicValue(new_id(), ((ONE, TWO),))
+        key = keys.partition(topic.id, 0)
+        await store.txn({}, {keys.topic("orders"): encode(topic), key: led(ONE, 3)})
+        view = ClusterView(store, _nothing_to_do)
+        await view.load()
+        tasks = Tasks()
+        tasks.spawn(view.follow(), "view")
+        acting: list[tuple[NodeId | None, int]] = []
+
+        async def until(leader: NodeId, epoch: int) -> None:
+            async with asyncio.timeout(5):
+                while not acting or acting[-1] != (leader, epoch):
+                    await asyncio.sleep(0.001)
+                    state = view.image.topics["orders"].partitions[0]
+                    if state.leader_epoch > 3:
+                        acting.append((state.leader, state.leader_epoch))
+
+        await view.believe({(topic.id, 0): Word(TWO, LeaderEpoch(5), (TWO,))})
+        await until(TWO, 5)
+        # What the store said before that is no news, though it comes later.
+        await view.reached((await store.txn({}, {key: led(ONE, 4)})).revision)
+        await until(TWO, 5)
+        await store.txn({}, {key: led(ONE, 6)})
+        await until(ONE, 6)
+
+        assert sorted({epoch for _, epoch in acting}) == [
+            epoch for _, epoch in dict.fromkeys(acting)
+        ]
+        assert (ONE, 4) not in acting
+        await tasks.aclose()
+
+
+async def _nothing_to_do(_before: ClusterImage, _after: ClusterImage) -> None:
+    """Whatever it was."""
+
+
+def led(leader: NodeId, epoch: int) -> bytes:
+    return encode(PartitionValue(leader, LeaderEpoch(epoch), (ONE, TWO)))

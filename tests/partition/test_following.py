@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.partition.building import ELSEWHERE, HERE, MEMORY, NOW, World
-from waystation.model.errors import CorruptBatchError
+from waystation.model.errors import CorruptBatchError, NotLeaderError
 from waystation.model.ids import NO_LEADER_EPOCH, BrokerEpoch, LeaderEpoch
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
-from waystation.partition.partition import Leadership, Partition
+from waystation.partition.partition import ACKS_ALL, Leadership, Partition
 from waystation.records.batch import BatchBuilder
 from waystation.records.header import stamp
 from waystation.replication.follower import ReplicaLog
@@ -225,3 +225,33 @@ def test_what_follows_a_gap_is_synced_in_the_logs_own_files(world: World) -> Non
     world.flusher.sync()
 
     assert following.partition.safe_end == 6
+
+
+def test_while_nobody_can_confirm_it_nobody_waits(world: World) -> None:
+    partition = world.partition(MEMORY)
+    partition.follow_store(Leadership(HERE, LeaderEpoch(1), BOTH, replicas=BOTH, version=1))
+    partition.append(memoryview(bytearray(batch(0))), ACKS_ALL, NOW)
+    told: list[object] = []
+    assert not partition.when_committed(Offset(1), told.append)
+    partition.doubt([ELSEWHERE])
+
+    assert isinstance(told[0], NotLeaderError)
+    with pytest.raises(NotLeaderError, match="replicas on 2"):
+        partition.append(memoryview(bytearray(batch(0))), ACKS_ALL, NOW)
+    assert partition.append(memoryview(bytearray(batch(0))), 1, NOW).base_offset == 1
+    assert partition.log_end == 2
+
+    partition.trust()
+    partition.append(memoryview(bytearray(batch(0))), ACKS_ALL, NOW)
+    life = BrokerEpoch(5)
+    partition.followed_by(ELSEWHERE, life, Offset(3), LeaderEpoch(1), Offset(3), Millis(1))
+    assert partition.high_watermark == 3
+
+
+def test_another_leader_ends_the_doubt(world: World) -> None:
+    partition = world.partition(MEMORY)
+    partition.follow_store(Leadership(HERE, LeaderEpoch(1), BOTH, replicas=BOTH, version=1))
+    partition.doubt([ELSEWHERE])
+    partition.follow_store(Leadership(ELSEWHERE, LeaderEpoch(2), BOTH, replicas=BOTH, version=2))
+
+    assert not partition.in_doubt

@@ -24,6 +24,7 @@ from waystation.broker.followers import Followers
 from waystation.broker.gauges import Gauges
 from waystation.broker.group_survey import GroupSurvey
 from waystation.broker.hanging import Hanging
+from waystation.broker.hearsay import Hearsay
 from waystation.broker.holdings import Holdings
 from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.in_sync import InSync
@@ -224,6 +225,14 @@ class Broker:
             ),
             loop.call_soon,
         )
+        self._hearsay = Hearsay(
+            self.node,
+            self.replicas,
+            self.peers,
+            self._view,
+            self._membership,
+            self.replica_sessions.silent_s,
+        )
         follower_throttle = FollowerThrottle(
             self.node, lambda: self.settings.follower_replication_throttled_rate, clock.monotonic
         )
@@ -306,6 +315,7 @@ class Broker:
         following.add_done_callback(lambda _: keeping_alive.cancel())
         self._tasks.spawn(self.controlling.run(), "controller")
         self._tasks.spawn(self._in_sync.run(), "in-sync")
+        self._tasks.spawn(self._hearsay.run(), "hearsay")
         self._tasks.spawn(self._housekeeping.run(), "housekeeping")
         self._tasks.spawn(self._cleaning.run(), "cleaning")
         self._tasks.spawn(self.survey.run(), "group-survey")

@@ -9,7 +9,8 @@
    only memory held.  So whatever it leads was given to this life.
 4. A broker that was paused for longer than its lease lasts finds itself expelled when it wakes; it
    registers anew, as another incarnation, and goes on with what the cluster gives it then.
-5. While the store is away it goes on as it is.
+5. While the store is away it goes on as it is; by its own clock it knows when its lease must have
+   ended, and then asks others whether that came of it (``hearsay.py``).
 
 A broker whose partitions nobody else has leads them again at once, elected by itself; a single
 node is that.  Who decides in a cluster is in ``controller.py``.
@@ -92,6 +93,7 @@ class Membership:
         self._store = store
         self._view = view
         self.session_s = session_ms / 1_000
+        self._late_s = self.session_s * 2 / _RENEWALS
         self._directories = directories
         self._policy_of = policy_of
         self._clock = clock
@@ -126,6 +128,14 @@ class Membership:
         """What this broker's keys hang on."""
         assert self._lease is not None, "asked for the lease before it joined"
         return self._lease.id
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the lease was not renewed when it should have been, nor when that was late.
+
+        It may have ended, or will soon; only the store could tell.
+        """
+        return self._clock.monotonic() - self._renewed_at > self._late_s
 
     @property
     def store_came_back(self) -> bool:
@@ -318,7 +328,7 @@ class Membership:
     def _heard(self) -> None:
         """Note that the store answers, and whether that is news."""
         now = self._clock.monotonic()
-        if now - self._renewed_at > self.session_s * 2 / _RENEWALS:
+        if now - self._renewed_at > self._late_s:
             self._back_at = now
         self._renewed_at = now
 

@@ -97,6 +97,7 @@ class ReplicaSession:
     ) -> None:
         self.id, self.node, self.life = session_id, node, life
         self.epoch = 1
+        self.heard_at_ms = Millis(int(clock.monotonic() * 1_000))
         self._replicas = replicas
         self._throttle = throttle
         self._clock = clock
@@ -136,7 +137,7 @@ class ReplicaSession:
         self._end()
         for key in forgotten:
             self._forget(key)
-        now = Millis(int(self._clock.monotonic() * 1_000))
+        now = self.heard_at_ms = Millis(int(self._clock.monotonic() * 1_000))
         for one in asked:
             self._take(one, now)
         self._done, self._max_bytes = done, max_bytes
@@ -354,6 +355,9 @@ class ReplicaSessions:
         self._sent = sent
         self._defer = defer
         self._of: dict[NodeId, ReplicaSession] = {}
+        self._began_ms = Millis(int(clock.monotonic() * 1_000))
+        # When those were last heard of whose connection has ended.
+        self._ended_ms: dict[NodeId, Millis] = {}
 
     def __len__(self) -> int:
         return len(self._of)
@@ -394,6 +398,16 @@ class ReplicaSessions:
         session.close()
         if self._of.get(session.node) is session:
             del self._of[session.node]
+            self._ended_ms[session.node] = session.heard_at_ms
+
+    def silent_s(self, node: NodeId) -> float:
+        """For how long a follower has not asked anything."""
+        session = self._of.get(node)
+        if session is not None:
+            heard_ms = session.heard_at_ms
+        else:
+            heard_ms = self._ended_ms.get(node, self._began_ms)
+        return self._clock.monotonic() - heard_ms / 1_000
 
     def answer_all(self) -> None:
         """End every fetch that waits, with what there is."""

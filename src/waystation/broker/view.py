@@ -5,7 +5,8 @@
    leaders changed, settings obeyed.  Who changes the cluster through ``change`` therefore finds
    it done here when the call returns.
 3. When the store dropped changes that were not seen yet, the whole image is read again.
-4. While the store is away the image stands still; it moves on when the store is back.
+4. While the store is away the image stands still; it moves on when the store is back.  Only what
+   others are known to lead since then is corrected (``believe``), until the store says so itself.
 5. Acting may take long, when a topic with many records goes.  Who only decides need not wait for
    it: ``newest`` is what the store last told, acted on or not.
 """
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from waystation.cluster.changes import Changes, in_batches
+from waystation.cluster.hearsay import Place, Word, Words, corrected, newer
 from waystation.cluster.image import ClusterImage
 from waystation.coordination.store import CoordinationStore, LeaseId
 from waystation.model.errors import CompactedError, StoreUnavailableError
@@ -44,6 +46,8 @@ class ClusterView:
         self._writing = asyncio.Lock()
         self.image = self.newest = ClusterImage()
         self._ended = False
+        self._words: dict[Place, Word] = {}
+        self._retold = False
 
     async def load(self) -> ClusterImage:
         """Read everything, without acting on it yet: for a start, before ``follow``."""
@@ -77,6 +81,8 @@ class ClusterView:
     async def _hear(self, image: ClusterImage, *, ended: bool = False) -> None:
         async with self._moved:
             self.newest, self._ended = image, ended
+            if self._words:
+                self._words = newer(image, self._words)
             self._moved.notify_all()
 
     async def _keep_acting(self) -> None:
@@ -86,11 +92,22 @@ class ClusterView:
                 await self._moved.wait_for(lambda: self._ended or self._behind)
             if not self._behind:
                 return
-            await self._advance(self.newest)
+            self._retold = False
+            await self._advance(corrected(self.newest, self._words))
 
     @property
     def _behind(self) -> bool:
-        return self.newest.revision > self.image.revision
+        return self._retold or self.newest.revision > self.image.revision
+
+    async def believe(self, words: Words) -> None:
+        """Correct the image by what other brokers say, if they know more than this one."""
+        async with self._moved:
+            for place, word in words.items():
+                known = self._words.get(place)
+                if known is None or word.epoch > known.epoch:
+                    self._words[place] = word
+                    self._retold = True
+            self._moved.notify_all()
 
     async def _read_again(self) -> ClusterImage:
         while True:

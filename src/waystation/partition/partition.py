@@ -61,6 +61,26 @@ _EVERYTHING = Offset(1 << 63)
 _MUCH_BYTES = 256 << 10
 
 
+class LeadershipInDoubtError(NotLeaderError):
+    """The node leads as far as it knows, and hears of nobody who could confirm what is written.
+
+    Clients are told what makes them look for another leader; if there is none they come back.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, epoch: LeaderEpoch, missing: Sequence[NodeId]
+    ) -> None:
+        super().__init__(partition, None, epoch)
+        self.missing = tuple(missing)
+
+    def __str__(self) -> str:
+        names = ", ".join(map(str, self.missing))
+        return (
+            f"{self.partition} was led here in epoch {self.epoch}; neither the coordination store "
+            f"nor its in-sync replicas on {names} are heard of"
+        )
+
+
 class Leadership(NamedTuple):
     """Who leads a partition, under which epoch, and who is in sync: the store's words."""
 
@@ -78,6 +98,7 @@ class Partition:
     """A log that this node holds, and leads while ``leading`` is true."""
 
     __slots__ = (
+        "_doubt",
         "_dropped",
         "_flusher",
         "_followed",
@@ -144,6 +165,8 @@ class Partition:
         # The end of what a leader before called committed: never less than where the log begins.
         self._followed = log.log_start
         self._state: LeaderState | None = None
+        # Why nothing can be committed at present, although this node leads as far as it knows.
+        self._doubt: LeadershipInDoubtError | None = None
 
     # --- leadership ---------------------------------------------------------------------
 
@@ -248,11 +271,28 @@ class Partition:
     def _resign(self) -> None:
         if self._state is not None:
             self._followed = self._state.high_watermark
-        self._state = self.paces = None
+        self._state = self.paces = self._doubt = None
         self.mark = self.stable = NO_OFFSET
         self.commit_waiters.fail(self._not_leader())
         self.read_waiters.changed()
         self.replica_waiters.changed()
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether ``acks=all`` is refused because nobody is there to confirm it."""
+        return self._doubt is not None
+
+    def doubt(self, missing: Sequence[NodeId]) -> None:
+        """Neither the store nor these replicas are heard of: let nobody wait for them.
+
+        What was appended stays, and is committed should they come back.
+        """
+        self._doubt = LeadershipInDoubtError(self.name, self.leadership.epoch, missing)
+        self.commit_waiters.fail(self._doubt)
+
+    def trust(self) -> None:
+        """What is appended can be committed again."""
+        self._doubt = None
 
     def check_readable(self, claimed: int) -> Offset:
         """The end of what a consumer may read here, whether this node leads or follows."""
@@ -301,8 +341,11 @@ class Partition:
         state = self._state
         if state is None:
             raise self._not_leader()
-        if acks == ACKS_ALL and not state.enough_replicas():
-            raise NotEnoughReplicasError(self.name, state.in_sync.size, state.min_insync)
+        if acks == ACKS_ALL:
+            if not state.enough_replicas():
+                raise NotEnoughReplicasError(self.name, state.in_sync.size, state.min_insync)
+            if self._doubt is not None:
+                raise self._doubt
         batch, header = self.intake.admit(batch, now)
         appended = self.log.append(batch, header, state.epoch, now, may_begin=may_begin)
         if not appended.duplicate:
