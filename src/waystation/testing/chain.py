@@ -20,6 +20,7 @@ import contextlib
 import math
 import signal
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain as chained
@@ -47,6 +48,8 @@ _WRITERS = 2
 _ABORTS = 0.1
 _SESSION_TIMEOUT_MS = 2_000
 _PATIENCE_S = 90.0
+_LOOK_EVERY_S = 0.2
+_COMMITTED_MIN = 20
 _OURS = "waystation.testing.chain"
 _SHOWN = 10
 
@@ -159,9 +162,14 @@ class Chain:
                 program.start()
 
     def finish(self) -> Outcome:
-        """Let everything come to its end: the writers, then one stage after the other."""
+        """Let everything come to its end: the writers, then one stage after the other.
+
+        The writers go on until they have done enough to prove something, however little the deaths
+        before let them do.
+        """
         self._thaw()
         self.revive()
+        self._await_enough()
         for writer in self._writers:
             writer.finish()
         for first, *others in self._stages:
@@ -181,6 +189,22 @@ class Chain:
         if not any(one.is_alive for one in self._all()):
             self.revive()
         return self._chance.choice([one for one in self._all() if one.is_alive])
+
+    def _await_enough(self) -> None:
+        """Wait until many transactions of writers were committed, and some aborted."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while True:
+            written = [one.read_text() for one in self.folder.glob("w*.jsonl")]
+            committed, aborted = (
+                sum(text.count(f'"committed":{what}') for text in written)
+                for what in ("true", "false")
+            )
+            if committed >= _COMMITTED_MIN and aborted:
+                return
+            assert time.monotonic() < deadline_s, (
+                f"writers committed {committed} transactions and aborted {aborted}, no more"
+            )
+            time.sleep(_LOOK_EVERY_S)
 
     def _thaw(self) -> None:
         for program in self._all():
