@@ -1,4 +1,4 @@
-"""``waystation cluster migrate``: a laptop's broker goes on with a real etcd, with its data."""
+"""``waystation cluster migrate``: a laptop's broker goes on with a real store, with its data."""
 
 import json
 import random
@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 from tests.support.command import COMMAND, Ended, waystation
-from tests.support.etcd import EtcdCluster
 from tests.support.soak import count
+from tests.support.stores import STORES, STORES_OF_TODAY, service
 
 from waystation.cluster import keys
 from waystation.cluster.values import ClusterValue, PartitionValue, TopicValue, encode
@@ -25,15 +25,19 @@ from waystation.testing.process import BrokerFailedError, BrokerProcess
 
 
 @pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    with EtcdCluster(tmp_path_factory.mktemp("etcd")) as etcd:
-        yield etcd
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A server, etcd unless the test asks for another."""
+    kind = getattr(request, "param", "etcd")
+    with service(kind, tmp_path_factory.mktemp(kind)) as address:
+        yield address
 
 
 @pytest.fixture
-def store(etcd: EtcdCluster, topic: str) -> str:
+def store(running: str, topic: str) -> str:
     """A folder of the test's own."""
-    return f"etcd://{etcd.endpoints[0]}/{topic}"
+    return f"{running}/{topic}"
 
 
 def _migrate(data_dir: Path, store: str, *words: str) -> Ended:
@@ -63,6 +67,7 @@ def _made(data_dir: Path, topics: int) -> dict[str, bytes]:
     return items
 
 
+@pytest.mark.parametrize("running", STORES_OF_TODAY, indirect=True)
 def test_a_broker_goes_on_with_its_topics_and_its_messages(tmp_path: Path, store: str) -> None:
     broker = BrokerProcess(tmp_path / "data")
     with broker.start():
@@ -74,7 +79,7 @@ def test_a_broker_goes_on_with_its_topics_and_its_messages(tmp_path: Path, store
     untouched = _content(store)
     moved = _migrate(broker.data_dir, store, "--json")
     again = _migrate(broker.data_dir, store)
-    with pytest.raises(BrokerFailedError, match="metadata moved to etcd://"):
+    with pytest.raises(BrokerFailedError, match=f"metadata moved to {store}"):
         broker.start()
     broker.options["store"] = store
     with broker.start():
@@ -86,12 +91,26 @@ def test_a_broker_goes_on_with_its_topics_and_its_messages(tmp_path: Path, store
     assert untouched == {}
     assert moved.code == 0, moved.err
     assert json.loads(moved.out)["moved"] is True
-    assert "was at etcd://" in again.err
+    assert f"was at {store} already" in again.err
     assert read == "two coffees\n"
     assert json.loads(after)["id"] == json.loads(told)["id"]
     assert json.loads(after)["configs"] == json.loads(told)["configs"]
 
 
+@pytest.mark.parametrize("running", STORES, indirect=True)
+def test_all_of_it_arrives(tmp_path: Path, store: str) -> None:
+    wanted = _made(tmp_path / "data", topics=300)
+    moved = _migrate(tmp_path / "data", store)
+    again = _migrate(tmp_path / "data", store, "--dry-run")
+
+    assert moved.code == 0, moved.err
+    assert "moved 300 topics with 300 partitions" in moved.err
+    assert f"now: waystation serve --data-dir {tmp_path / 'data'} --store {store}" in moved.err
+    assert _content(store) == wanted
+    assert f"was at {store} already" in again.err
+
+
+@pytest.mark.parametrize("running", STORES_OF_TODAY, indirect=True)
 def test_killed_anywhere_the_same_command_goes_on(tmp_path: Path, store: str) -> None:
     """Either the node still starts on its file, or nobody does until the work is done."""
     chance = random.Random(7)

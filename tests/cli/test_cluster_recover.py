@@ -1,4 +1,4 @@
-"""``waystation cluster recover``: a real etcd loses everything, the brokers' disks do not."""
+"""``waystation cluster recover``: a real store loses everything, the brokers' disks do not."""
 
 import json
 import random
@@ -7,18 +7,22 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from kazoo.client import KazooClient
 from tests.support.command import COMMAND, waystation
 from tests.support.local_cluster import LocalCluster, local_cluster
 from tests.support.soak import count
+from tests.support.stores import STORES, STORES_OF_TODAY, service
 
 from waystation.cli.survey_files import document
 from waystation.cluster import keys
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.rebuilding import FoundReplica, Survey
+from waystation.coordination.address import parse_address
 from waystation.coordination.store import CoordinationStore
 from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId, TopicId, TopicPartition
 from waystation.model.offsets import Offset
@@ -28,9 +32,41 @@ from waystation.node.stores import with_store
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with local_cluster(tmp_path_factory.mktemp("recover") / "cluster", nodes=3) as cluster:
-        yield cluster
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalCluster]:
+    """Three brokers; with an etcd of their own unless the test asks for another store."""
+    folder = tmp_path_factory.mktemp("recover")
+    with ExitStack() as stack:
+        words: tuple[str, ...] = ()
+        if getattr(request, "param", "etcd") != "etcd":
+            address = stack.enter_context(service(request.param, folder / "store"))
+            words = ("--store", f"{address}/waystation")
+        yield stack.enter_context(local_cluster(folder / "cluster", 3, *words))
+
+
+@pytest.fixture(scope="module")
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A server that no broker uses."""
+    with service(request.param, tmp_path_factory.mktemp(request.param)) as address:
+        yield address
+
+
+def _lose_the_store(cluster: LocalCluster) -> None:
+    """Its disk is gone, and it has begun anew."""
+    address = parse_address(LocalNodes(cluster.folder).plan.store)
+    if address.kind == "etcd":
+        cluster("kill", "etcd")
+        shutil.rmtree(cluster.folder / "etcd")
+        cluster("start", "etcd")
+        return
+    client = KazooClient(",".join(address.endpoints))
+    client.start()
+    client.delete(f"/{address.folder}", recursive=True)
+    client.stop()
+    client.close()
 
 
 def _content(store: str) -> dict[str, bytes]:
@@ -45,6 +81,7 @@ def _directories(cluster: LocalCluster, *nodes: int) -> list[str]:
     return [word for path in paths for word in ("--data-dir", path)]
 
 
+@pytest.mark.parametrize("cluster", STORES_OF_TODAY, indirect=True)
 def test_topics_messages_and_groups_are_there_again(
     cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
@@ -55,10 +92,9 @@ def test_topics_messages_and_groups_are_there_again(
     group = ("--group", "readers", "--from-beginning", "--count", "4")
     assert cluster.ask(topic, *group, command=("consume",)).code == 0
     before = cluster.told("status")
-    for name in ("1", "2", "3", "etcd"):  # power failure, and the store's disk is gone
+    for name in ("1", "2", "3"):
         cluster("kill", name)
-    shutil.rmtree(cluster.folder / "etcd")
-    cluster("start", "etcd")
+    _lose_the_store(cluster)
 
     survey = waystation("cluster", "recover", "--survey-only", *_directories(cluster, 3))
     (tmp_path / "3.json").write_text(survey.out)
@@ -68,6 +104,7 @@ def test_topics_messages_and_groups_are_there_again(
     recovered = waystation("cluster", "recover", "--yes", "--json", *words)
     assert recovered.code == 0, recovered.err
     again = waystation("cluster", "recover", "--yes", *words)
+    needless = waystation("cluster", "recover", "--dry-run", *words)
     cluster.up()
     healthy = cluster.ask("status", "--wait", "30s")
     read = cluster.consume(topic)
@@ -83,6 +120,7 @@ def test_topics_messages_and_groups_are_there_again(
     assert told["cluster_id"] == before["cluster_id"]
     assert told["partitions"] == before["partition_count"]
     assert "nothing was written" in again.err
+    assert "nothing would be written" in needless.err
     assert healthy.code == 0, healthy.err
     assert sorted(read.splitlines()) == [f"message {number}" for number in range(6)]
     assert '"lag":2' in lag.out.replace(" ", "") or _lag(lag.out) == 2
@@ -94,6 +132,7 @@ def _lag(text: str) -> int:
     return sum(one.get("lag") or 0 for each in told for one in each.get("partitions", [each]))
 
 
+@pytest.mark.parametrize("cluster", STORES_OF_TODAY, indirect=True)
 def test_a_cluster_that_lives_is_never_overwritten(cluster: LocalCluster) -> None:
     store = LocalNodes(cluster.folder).plan.store
     cluster.up()
@@ -113,10 +152,9 @@ def test_a_cluster_that_lives_is_never_overwritten(cluster: LocalCluster) -> Non
     assert _content(store) == before
 
 
-def test_killed_anywhere_the_same_command_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("running", STORES, indirect=True)
+def test_killed_anywhere_the_same_command_goes_on(running: str, tmp_path: Path) -> None:
     chance = random.Random(11)
-    cluster("start", "etcd")
-    service = LocalNodes(cluster.folder).plan.store.removesuffix("/waystation")
     replicas = tuple(
         FoundReplica(
             TopicPartition(f"t{number}", 0),
@@ -129,8 +167,8 @@ def test_killed_anywhere_the_same_command_goes_on(cluster: LocalCluster, tmp_pat
     )
     file = tmp_path / "survey.json"
     _write(file, Survey(NodeId(1), None, BrokerEpoch(0), replicas))
-    for turn in range(count(2, 40)):
-        store = f"{service}/killed-{turn}"
+    for turn in range(count(1, 40)):
+        store = f"{running}/killed-{turn}"
         command = ["cluster", "recover", "--yes", "--store", store, "--survey", str(file)]
         with subprocess.Popen([*COMMAND, *command], stderr=subprocess.DEVNULL) as recovering:
             with_store(store, lambda opened, one=recovering: _begun(opened, one))  # type: ignore[misc]

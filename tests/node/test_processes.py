@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.command import COMMAND, waystation
-from tests.support.etcd import EtcdCluster
 from tests.support.servers import free_ports
+from tests.support.stores import STORES, STORES_OF_TODAY, service
 
 from waystation.model.errors import InvalidSettingsError
 from waystation.node.processes import check, flags_of
@@ -24,9 +24,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are fo
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with EtcdCluster(tmp_path_factory.mktemp("etcd")) as etcd:
-        yield f"etcd://{etcd.endpoints[0]}"
+def store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A server, etcd unless the test asks for another."""
+    kind = getattr(request, "param", "etcd")
+    with service(kind, tmp_path_factory.mktemp(kind)) as address:
+        yield address
 
 
 class _Parent:
@@ -82,6 +86,7 @@ def _two_ports() -> int:
     raise AssertionError("no two ports in a row are free")
 
 
+@pytest.mark.parametrize("store", STORES, indirect=True)
 def test_each_process_is_a_broker_with_the_next_id_port_and_directory(
     tmp_path: Path, store: str
 ) -> None:
@@ -104,6 +109,7 @@ def test_each_process_is_a_broker_with_the_next_id_port_and_directory(
     assert sorted(one["leader"] for one in spread["partitions"]) == [1, 2]
 
 
+@pytest.mark.parametrize("store", STORES_OF_TODAY, indirect=True)
 def test_replicas_share_the_machine_if_told_and_the_dead_are_replaced(
     tmp_path: Path, store: str
 ) -> None:
@@ -131,6 +137,7 @@ def test_replicas_share_the_machine_if_told_and_the_dead_are_replaced(
     assert not any(Path(f"/proc/{pid}").exists() for pid in after)
 
 
+@pytest.mark.parametrize("store", STORES_OF_TODAY, indirect=True)
 def test_children_stop_when_their_parent_is_killed(tmp_path: Path, store: str) -> None:
     with _parent(tmp_path, f"{store}/orphans") as parent:
         children = parent.children()
@@ -142,6 +149,7 @@ def test_children_stop_when_their_parent_is_killed(tmp_path: Path, store: str) -
     assert len(list(clean)) == 2
 
 
+@pytest.mark.parametrize("store", STORES_OF_TODAY, indirect=True)
 def test_one_that_cannot_start_stops_all(tmp_path: Path, store: str) -> None:
     port = _two_ports()
     with socket.create_server(("127.0.0.1", port + 1)):

@@ -55,11 +55,11 @@ class LocalCluster:
 
 
 @contextmanager
-def local_cluster(folder: Path, nodes: int) -> Iterator[LocalCluster]:
+def local_cluster(folder: Path, nodes: int, *words: str) -> Iterator[LocalCluster]:
     """A cluster with short leases, gone afterwards."""
     cluster = LocalCluster(folder)
     try:
-        cluster.up("--nodes", str(nodes), "--set", "broker.session.timeout.ms=2000")
+        cluster.up("--nodes", str(nodes), "--set", "broker.session.timeout.ms=2000", *words)
         yield cluster
     finally:
         down = cluster("down", "--delete", "--yes")

@@ -54,7 +54,7 @@ def migrate(data_dir: Path, store: str, dry_run: bool, yes: bool, as_json: bool)
     if as_json:
         told = {"cluster_id": what.cluster_id, "topics": what.topics, "store": store}
         print_json({**told, "partitions": what.partitions, "moved": done and not dry_run})
-    elif dry_run:
+    elif dry_run and done:
         say(f"would move {content} of cluster {what.cluster_id} to {store}")
     elif done:
         say(f"moved {content} of cluster {what.cluster_id} to {store}")

@@ -92,8 +92,9 @@ def recover(
                 "written": done and not dry_run,
             }
         )
-    elif not dry_run and not done:
-        say(f"{store} has cluster {made.cluster_id} already: nothing was written")
+    elif not done:
+        nothing = "would be" if dry_run else "was"
+        say(f"{store} has cluster {made.cluster_id} already: nothing {nothing} written")
     elif not dry_run:
         say(f"cluster {made.cluster_id} is at {store}: start the brokers with that --store")
 
