@@ -163,3 +163,19 @@ async def test_who_gives_up_asking_is_cancelled(world: World) -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_who_poses_is_told_where_there_is_a_connection(world: World) -> None:
+    heard: asyncio.Queue[MetadataResponse | PeerUnreachableError] = asyncio.Queue()
+
+    def pose() -> bool:
+        return world.peers.pose(PEER, QUESTION, MetadataResponse.decode, heard.put_nowait)
+
+    assert not pose(), "nobody was reached yet"
+    await world.peers.reach(PEER)
+    assert pose()
+    assert isinstance(await heard.get(), MetadataResponse)
+    assert pose()
+    world.peers.close()
+
+    assert isinstance(await heard.get(), PeerUnreachableError)

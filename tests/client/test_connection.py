@@ -10,7 +10,12 @@ from waystation.client.connection import Connection
 from waystation.client.errors import ConnectionLostError
 from waystation.messages.api_versions import ApiVersion, ApiVersionsResponse
 from waystation.messages.metadata import MetadataRequest, MetadataResponse
-from waystation.model.errors import RequestTimedOutError, UnsupportedVersionError
+from waystation.model.errors import (
+    MalformedFrameError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+    WaystationError,
+)
 from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey, Versions
 
@@ -112,3 +117,55 @@ async def test_a_broker_that_says_nothing_is_given_up() -> None:
     with pytest.raises((ConnectionLostError, RequestTimedOutError), match="did not answer"):
         await Connection.open(NODE, broker.connect, "me", timeout_s=0.01)
     assert broker.transports[0].closed
+
+
+class Heard(list[MetadataResponse | WaystationError]):
+    """Who was told what, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.news = asyncio.Event()
+
+    def __call__(self, answer: MetadataResponse | WaystationError) -> None:
+        self.append(answer)
+        self.news.set()
+
+
+def pose(connection: Connection, heard: Heard, timeout_s: float = 5.0) -> None:
+    connection.pose(MetadataRequest(topics=[]), MetadataResponse.decode, heard, timeout_s)
+
+
+async def test_what_is_posed_is_answered_without_a_future() -> None:
+    connection, heard = await opened(ScriptedBroker()), Heard()
+    pose(connection, heard)
+    assert (connection.in_flight, heard) == (1, [])
+    await heard.news.wait()
+
+    assert isinstance(heard[0], MetadataResponse)
+    assert connection.in_flight == 0
+
+
+async def test_what_is_posed_and_not_answered_in_time_ends_the_connection() -> None:
+    broker = ScriptedBroker()
+    connection, heard = await opened(broker), Heard()
+    pose(connection, heard, 0.01)
+    await heard.news.wait()
+    heard.news.clear()
+    broker.handlers[ApiKey.METADATA] = lambda request: None
+    pose(connection, heard, 0.01)
+    await heard.news.wait()
+
+    assert isinstance(heard[1], ConnectionLostError)
+    assert connection.closed
+
+
+async def test_a_reply_that_cannot_be_read_ends_the_connection_of_who_posed() -> None:
+    def refuse(view: memoryview, version: int) -> MetadataResponse:
+        raise MalformedFrameError("nonsense")
+
+    connection, heard = await opened(ScriptedBroker()), Heard()
+    connection.pose(MetadataRequest(topics=[]), refuse, heard, 5.0)
+    await heard.news.wait()
+
+    assert isinstance(heard[0], MalformedFrameError)
+    assert connection.closed

@@ -135,3 +135,45 @@ async def test_a_reader_that_does_not_read_makes_the_transport_congested(opened:
     await transport.drained()
 
     assert not transport.congested
+
+
+@pytest.mark.parametrize("size", [5, 65_531, 200_000])
+async def test_who_exchanges_hears_of_replies_between_those_who_wait(
+    opened: Open, size: int
+) -> None:
+    """One that is lent its reply has it while it is told, and the next one is not mixed in."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(3):
+            writer.write(framed((await read_frame(reader)) * size))
+
+    transport = await opened(echo)
+    heard: list[bytes] = []
+    first = transport.request([b"a"])
+    transport.exchange([b"b"], lambda reply: heard.append(bytes(_told(reply))))
+    last = transport.request([b"c"])
+
+    assert (await first, await last) == (b"a" * size, b"c" * size)
+    assert heard == [b"b" * size]
+
+
+async def test_who_exchanges_is_told_of_a_lost_connection_later(opened: Open) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_frame(reader)
+        writer.close()
+
+    transport = await opened(hang_up)
+    heard: list[memoryview | Exception] = []
+    transport.exchange([b"?"], heard.append)
+    with pytest.raises(ConnectionLostError):
+        await transport.request([b"?"])
+    transport.exchange([b"?"], heard.append)
+    assert len(heard) <= 1, "nobody is told before it has asked"
+    await asyncio.sleep(0)
+
+    assert [type(one) for one in heard] == [ConnectionLostError] * 2
+
+
+def _told(reply: memoryview | Exception) -> memoryview:
+    assert isinstance(reply, memoryview), reply
+    return reply

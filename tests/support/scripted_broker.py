@@ -12,7 +12,7 @@ from uuid import UUID
 
 from waystation.client.bootstrap import Address
 from waystation.client.errors import ConnectionLostError
-from waystation.client.transport import Transport
+from waystation.client.transport import Told, Transport, tell_when_done
 from waystation.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from waystation.messages.catalog import request_type
 from waystation.messages.metadata import (
@@ -122,6 +122,9 @@ class ScriptedTransport:
         self._waiting.append(reply)
         self._handle(frame, reply)
         return reply
+
+    def exchange(self, frame: Sequence[Part], told: Told) -> None:
+        tell_when_done(self.request(frame), told)
 
     def send(self, frame: Sequence[Part]) -> None:
         self._handle(frame, None)

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from waystation.client.backoff import Backoff
 from waystation.client.bootstrap import Address
-from waystation.client.connection import Connection
+from waystation.client.connection import Connection, Question
 from waystation.client.transport import Connect
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import BrokerImage
@@ -30,6 +30,7 @@ from waystation.runtime.chance import Chance
 from waystation.wire.message import Message
 
 R = TypeVar("R", bound=Message)
+A = TypeVar("A")
 
 QUESTIONS = "questions"
 """The purpose of what is answered soon."""
@@ -137,19 +138,44 @@ class Peers:
             return await self._answer(link, connection, request, expect, version, timeout_s)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
-        try:
-            async with asyncio.timeout_at(until_s):
-                connection = await link.reach()
-        except TimeoutError:
-            raise PeerUnreachableError(node, f"no connection in {timeout_s:g} s") from None
-        except asyncio.CancelledError:
-            if _cancelled():
-                raise
-            raise PeerUnreachableError(node, "it left or began a new life") from None
-        except (OSError, WaystationError) as error:
-            raise PeerUnreachableError(node, str(error)) from error
+        connection = await self._reached(link, timeout_s)
         left_s = max(until_s - loop.time(), 0.0)
         return await self._answer(link, connection, request, expect, version, left_s)
+
+    def pose(
+        self,
+        node: NodeId,
+        question: Question,
+        read: Callable[[memoryview, int], A],
+        told: Callable[[A | PeerUnreachableError], None],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        purpose: str = QUESTIONS,
+    ) -> bool:
+        """Ask without waiting, where there is a connection; false, and nothing is sent, if not.
+
+        ``told`` and ``read`` are called as ``Connection.pose`` says, never before this returns.
+        """
+        link = self._link(node, purpose)
+        connection = link.open
+        if connection is None:
+            return False
+
+        def heard(answer: A | WaystationError) -> None:
+            if isinstance(answer, WaystationError):
+                if connection.closed:
+                    link.lost()
+                told(PeerUnreachableError(node, str(answer)))
+            else:
+                link.answered()
+                told(answer)
+
+        connection.pose(question, read, heard, timeout_s)
+        return True
+
+    async def reach(self, node: NodeId, *, purpose: str = QUESTIONS) -> None:
+        """Return once there is a connection."""
+        await self._reached(self._link(node, purpose), TIMEOUT_S)
 
     def follow(self, image: ClusterImage) -> None:
         """Let go of peers that left or began a new life; whoever waits for them is told."""
@@ -169,6 +195,20 @@ class Peers:
         links, self._links = self._links, {}
         for link in links.values():
             link.close()
+
+    async def _reached(self, link: _Link, timeout_s: float) -> Connection:
+        node = link.peer.id
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await link.reach()
+        except TimeoutError:
+            raise PeerUnreachableError(node, f"no connection in {timeout_s:g} s") from None
+        except asyncio.CancelledError:
+            if _cancelled():
+                raise
+            raise PeerUnreachableError(node, "it left or began a new life") from None
+        except (OSError, WaystationError) as error:
+            raise PeerUnreachableError(node, str(error)) from error
 
     async def _answer(
         self,

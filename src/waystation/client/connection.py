@@ -7,10 +7,11 @@ connection, since whatever was sent behind it waits as well.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from waystation.client.bootstrap import Address
 from waystation.client.errors import ConnectionLostError, error_of
@@ -32,10 +33,24 @@ from waystation.wire.versions import SPOKEN, ApiKey
 __all__ = ["Connection", "common_versions"]
 
 R = TypeVar("R", bound=Message)
+A = TypeVar("A")
 
 _SOFTWARE: Final = "waystation-python"
 _ERROR_CODE = Struct(">h")
 _OLDEST = 0
+
+
+class Question(Protocol):
+    """A request that knows its own bytes: a message, or one that is written by hand."""
+
+    @property
+    def api(self) -> ApiKey | None:
+        """Of which API."""
+        ...
+
+    def encode_parts(self, version: int) -> list[Any]:
+        """The bytes of ``version`` in order."""
+        ...
 
 
 class Connection:
@@ -50,6 +65,9 @@ class Connection:
         self._levels: Mapping[str, int] = {}
         self._correlation_id = 0
         self._loop = asyncio.get_running_loop()
+        # When the questions that were posed are to be answered, and one timer for all of them.
+        self._due_s: deque[float] = deque()
+        self._watch: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(
@@ -76,6 +94,9 @@ class Connection:
     def close(self) -> None:
         """End it now; whoever waits for an answer gets ``ConnectionLostError``."""
         self._transport.close()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
     @property
     def congested(self) -> bool:
@@ -125,11 +146,70 @@ class Connection:
         )
         return answer
 
+    def pose(
+        self,
+        question: Question,
+        read: Callable[[memoryview, int], A],
+        told: Callable[[A | WaystationError], None],
+        timeout_s: float,
+    ) -> None:
+        """Like ``start``, without a future and a timer for each: for who asks all the time.
+
+        ``read`` makes the answer of a reply's body and its version; what it keeps of the body
+        may be gone once ``told``, which is never called before this returns, has returned.
+        """
+        api = _api_of(question)
+        version = self.version_of(api)
+        frame, correlation_id = self._frame(api, version, question)
+        self.in_flight += 1
+        self._due_s.append(self._loop.time() + timeout_s)
+        if self._watch is None:
+            self._watch = self._loop.call_later(timeout_s, self._look_at_the_time)
+        self._transport.exchange(
+            frame, partial(self._told, told, read, api, version, correlation_id)
+        )
+
+    def _told(
+        self,
+        told: Callable[[A | WaystationError], None],
+        read: Callable[[memoryview, int], A],
+        api: ApiKey,
+        version: int,
+        correlation_id: int,
+        reply: memoryview | Exception,
+    ) -> None:
+        """HOT: once per answer to what was posed."""
+        self.in_flight -= 1
+        self._due_s.popleft()
+        answer: A | WaystationError
+        if isinstance(reply, WaystationError):
+            answer = reply
+        elif isinstance(reply, Exception):
+            answer = ConnectionLostError(str(reply))
+        else:
+            try:
+                answer = read(_body(reply, api, version, correlation_id), version)
+            except WaystationError as error:
+                answer = error
+                self.close()
+        told(answer)
+
+    def _look_at_the_time(self) -> None:
+        """End the connection if the oldest question is overdue; else look again when it may be."""
+        self._watch = None
+        if not self._due_s or self.closed:
+            return
+        left_s = self._due_s[0] - self._loop.time()
+        if left_s > 0:
+            self._watch = self._loop.call_later(left_s, self._look_at_the_time)
+        else:
+            self.close()
+
     def tell(self, message: Message, version: int) -> None:
         """Send a request that has no answer."""
         self._transport.send(self._frame(_api_of(message), version, message)[0])
 
-    def _frame(self, api: ApiKey, version: int, message: Message) -> tuple[list[Part], int]:
+    def _frame(self, api: ApiKey, version: int, message: Question) -> tuple[list[Part], int]:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api, version, self._correlation_id, self._client_id)
         return [header, *message.encode_parts(version)], self._correlation_id
@@ -196,13 +276,17 @@ def common_versions(answer: ApiVersionsResponse) -> dict[ApiKey, int]:
 def _decode(
     reply: memoryview, expect: type[R], api: ApiKey, version: int, correlation_id: int
 ) -> R:
-    found, at = decode_response_header(reply, api, version)
-    if found != correlation_id:
-        raise MalformedFrameError(f"reply {found} came where {correlation_id} was due")
-    body = reply[at:]
+    body = _body(reply, api, version, correlation_id)
     if api is ApiKey.API_VERSIONS and _says_unsupported(body):
         version = _OLDEST  # the broker cannot know which newer shape we would understand
     return expect.decode(body, version)
+
+
+def _body(reply: memoryview, api: ApiKey, version: int, correlation_id: int) -> memoryview:
+    found, at = decode_response_header(reply, api, version)
+    if found != correlation_id:
+        raise MalformedFrameError(f"reply {found} came where {correlation_id} was due")
+    return reply[at:]
 
 
 def _says_unsupported(body: memoryview) -> bool:
@@ -211,7 +295,7 @@ def _says_unsupported(body: memoryview) -> bool:
     return bool(_ERROR_CODE.unpack_from(body)[0] == ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _api_of(message: Message) -> ApiKey:
+def _api_of(message: Question) -> ApiKey:
     assert message.api is not None, f"{message!r} is no request"
     return message.api
 

@@ -9,7 +9,7 @@ Three promises:
 
 1. a frame's length is checked against the limit before memory is taken for it;
 2. a large reply is received into the memory that the caller gets, without another copy;
-3. when the connection ends, however it ends, every waiting future is failed.
+3. when the connection ends, however it ends, everyone who waits is told.
 """
 
 import asyncio
@@ -25,10 +25,26 @@ from waystation.model.errors import MalformedFrameError
 from waystation.wire.frame import LENGTH_BYTES, framed, payload_bytes
 from waystation.wire.schema import Part
 
-__all__ = ["Allocate", "Connect", "TcpTransport", "Transport", "connect_tcp"]
+__all__ = [
+    "LENT_BYTES",
+    "Allocate",
+    "Connect",
+    "TcpTransport",
+    "Told",
+    "Transport",
+    "connect_tcp",
+    "tell_when_done",
+]
 
-_SCRATCH_BYTES = 64 << 10
+LENT_BYTES = 64 << 10
+"""A reply that is shorter may be lent to who is told of it, until that returns."""
+
+_SCRATCH_BYTES = LENT_BYTES
 _REPLY_LIMIT_BYTES = 256 << 20
+
+
+Told = Callable[[memoryview | Exception], None]
+"""Who hears of a reply, or of why there is none."""
 
 
 class Transport(Protocol):
@@ -52,6 +68,13 @@ class Transport(Protocol):
         """Send header and body; the future holds the reply's, or a ``ConnectionLostError``."""
         ...
 
+    def exchange(self, frame: Sequence[Part], told: Told) -> None:
+        """Like ``request``, for who asks often: ``told`` is called as soon as the reply is there.
+
+        Never before this returns.  A reply of less than ``LENT_BYTES`` may be gone afterwards.
+        """
+        ...
+
     def send(self, frame: Sequence[Part]) -> None:
         """Send a request that the broker does not answer."""
         ...
@@ -59,6 +82,11 @@ class Transport(Protocol):
     def close(self) -> None:
         """End the connection now and fail whoever waits."""
         ...
+
+
+def tell_when_done(reply: asyncio.Future[memoryview], told: Told) -> None:
+    """``exchange`` for transports that have a future for each reply."""
+    reply.add_done_callback(lambda done: told(done.exception() or done.result()))  # type: ignore[arg-type]
 
 
 Connect = Callable[[Address], Awaitable[Transport]]
@@ -98,7 +126,7 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._address = address
         self._allocate = allocate
         self._limit_bytes = reply_limit_bytes
-        self._waiting: deque[asyncio.Future[memoryview]] = deque()
+        self._waiting: deque[Told | asyncio.Future[memoryview]] = deque()
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._filled = 0
         self._frame: memoryview | None = None
@@ -134,6 +162,14 @@ class TcpTransport(asyncio.BufferedProtocol):
             self._waiting.append(reply)
             self.send(frame)
         return reply
+
+    def exchange(self, frame: Sequence[Part], told: Told) -> None:
+        """Send a frame whose reply is told without a turn of the loop in between."""
+        if self.closed:
+            self._loop.call_soon(told, self._lost())
+        else:
+            self._waiting.append(told)
+            self.send(frame)
 
     def send(self, frame: Sequence[Part]) -> None:
         """Send a frame that has no reply."""
@@ -205,7 +241,7 @@ class TcpTransport(asyncio.BufferedProtocol):
                     self._begin_frame(length, scratch[start:end])
                     at = end
                 break
-            self._deliver(memoryview(bytes(scratch[start : start + length])))
+            self._deliver(scratch[start : start + length], lent=True)
             at = start + length
         if at:
             left = bytes(scratch[at:end])
@@ -217,20 +253,24 @@ class TcpTransport(asyncio.BufferedProtocol):
         self._frame[: len(beginning)] = beginning
         self._received = len(beginning)
 
-    def _deliver(self, reply: memoryview) -> None:
+    def _deliver(self, reply: memoryview, *, lent: bool = False) -> None:
         if not self._waiting:
             self._fault = MalformedFrameError("a reply that nobody asked for")
             self.close()
             return
-        future = self._waiting.popleft()
-        if not future.done():
-            future.set_result(reply)
+        told = self._waiting.popleft()
+        if not isinstance(told, asyncio.Future):
+            told(reply)
+        elif not told.done():
+            told.set_result(memoryview(bytes(reply)) if lent else reply)
 
     def _fail_waiting(self) -> None:
         waiting, self._waiting = self._waiting, deque()
-        for future in waiting:
-            if not future.done():
-                future.set_exception(self._lost())
+        for told in waiting:
+            if not isinstance(told, asyncio.Future):
+                self._loop.call_soon(told, self._lost())
+            elif not told.done():
+                told.set_exception(self._lost())
 
     def _lost(self) -> ConnectionLostError:
         cause = f": {self._fault}" if self._fault else ""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from waystation.client.errors import ConnectionLostError
+from waystation.client.transport import Told, tell_when_done
 from waystation.runtime.regions import FileRegion, Parts
 from waystation.server.connection import Connection
 from waystation.server.hub import Handle
@@ -84,6 +85,10 @@ class InProcessTransport:
         reply: asyncio.Future[memoryview] = self._loop.create_future()
         self._begin(frame, reply)
         return reply
+
+    def exchange(self, frame: Sequence[Part], told: Told) -> None:
+        """Likewise; ``told`` hears of the reply."""
+        tell_when_done(self.request(frame), told)
 
     def send(self, frame: Sequence[Part]) -> None:
         """Handle a frame that has no reply."""

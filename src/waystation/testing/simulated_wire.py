@@ -13,7 +13,7 @@ from typing import cast
 
 from waystation.client.bootstrap import Address
 from waystation.client.errors import ConnectionLostError
-from waystation.client.transport import Connect, Transport
+from waystation.client.transport import Connect, Told, Transport, tell_when_done
 from waystation.node.inprocess import InProcessTransport
 from waystation.testing.network import End, Network
 from waystation.wire.schema import Part
@@ -53,6 +53,10 @@ class SimulatedTransport:
             self._waiting.append(reply)
             self.send(frame)
         return reply
+
+    def exchange(self, frame: Sequence[Part], told: Told) -> None:
+        """Likewise; ``told`` hears of the reply."""
+        tell_when_done(self.request(frame), told)
 
     def send(self, frame: Sequence[Part]) -> None:
         """Send a frame that has no reply."""
