@@ -254,3 +254,41 @@ async def test_a_session_goes_on_by_id_life_and_number(leader: Leader) -> None:
     sessions.close(known)
     assert sessions.next(ELSEWHERE, LIFE, known.id, 3) == lost
     assert len(leader.partitions[0].replica_waiters) == 0
+
+
+async def test_a_copy_that_was_given_up_counts_no_more_even_if_its_report_comes_late(
+    leader: Leader,
+) -> None:
+    """The follower has yet to hear of both: it will delete what it reports, and copy anew."""
+    one, _ = leader.partitions
+    leader.append(0)
+    paces = one.paces
+    assert paces is not None
+    alone = Leadership(HERE, LeaderEpoch(3), (HERE,), (), (HERE,), 2, revision=70)
+    again = Leadership(HERE, LeaderEpoch(3), (HERE,), (), BOTH, 3, revision=71)
+    one.follow_store(alone)
+    one.follow_store(again)
+
+    leader.session.acted_on = 69
+    leader.fetch(asked(one, 1, flushed=1))
+    ((told,),) = leader.answers
+    assert told.error is not None
+    assert told.error.code == ErrorCode.REPLICA_NOT_AVAILABLE
+    assert paces.end_of(ELSEWHERE) is None
+
+    leader.session.acted_on = 70
+    leader.fetch(asked(one, 0))
+    leader.session.acted_on = 71
+    leader.fetch(asked(one, 1, flushed=1))
+    assert paces.end_of(ELSEWHERE) == 1
+
+
+async def test_one_that_does_not_say_what_it_has_heard_is_believed(leader: Leader) -> None:
+    one, _ = leader.partitions
+    leader.append(0)
+    one.follow_store(Leadership(HERE, LeaderEpoch(3), (HERE,), (), (HERE,), 2, revision=70))
+    one.follow_store(Leadership(HERE, LeaderEpoch(3), (HERE,), (), BOTH, 3, revision=71))
+    leader.fetch(asked(one, 1, flushed=1))
+
+    assert one.paces is not None
+    assert one.paces.end_of(ELSEWHERE) == 1

@@ -30,12 +30,39 @@ def test_mark_waits_for_the_slowest_counted_replica() -> None:
     assert hw.mark == 7
 
 
-def test_a_report_that_was_overtaken_on_its_way_is_ignored() -> None:
+def test_a_report_of_a_copy_that_was_given_up_counts_only_until_the_next_ones_own() -> None:
+    """It was on its way when the replica was removed and added again, in one life."""
     hw = HighWatermark([LEADER, FOLLOWER], START)
     hw.record(FOLLOWER, FIRST_LIFE, Offset(9))
-    hw.record(FOLLOWER, FIRST_LIFE, Offset(4))
+    hw.forget_one(FOLLOWER)
+    hw.count([LEADER], enough=True)
+    hw.record(FOLLOWER, FIRST_LIFE, Offset(9))
+    hw.record(FOLLOWER, FIRST_LIFE, Offset(0))
+    hw.count([LEADER, FOLLOWER], enough=True)
+    hw.record(LEADER, FIRST_LIFE, Offset(9))
 
-    assert hw.end_of(FOLLOWER) == 9
+    assert hw.end_of(FOLLOWER) == 0
+    assert hw.mark == 0
+
+    hw.record(FOLLOWER, FIRST_LIFE, Offset(5))
+    assert hw.mark == 5
+
+
+def test_a_lower_end_does_not_move_the_mark_back() -> None:
+    hw = HighWatermark([LEADER, FOLLOWER], START)
+    hw.record(LEADER, FIRST_LIFE, Offset(9))
+    hw.record(FOLLOWER, FIRST_LIFE, Offset(7))
+
+    assert not hw.record(FOLLOWER, FIRST_LIFE, Offset(4))
+    assert (hw.mark, hw.end_of(FOLLOWER)) == (7, 4)
+
+
+def test_the_dead_are_not_believed() -> None:
+    hw = HighWatermark([LEADER, FOLLOWER], START)
+    hw.record(FOLLOWER, SECOND_LIFE, Offset(4))
+    hw.record(FOLLOWER, FIRST_LIFE, Offset(9))
+
+    assert hw.end_of(FOLLOWER) == 4
 
 
 def test_a_lower_end_of_a_newer_incarnation_is_believed() -> None:

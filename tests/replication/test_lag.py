@@ -187,3 +187,13 @@ def test_who_waits_for_news_has_its_time_from_when_there_are_some() -> None:
 
     assert led.wants(101 * LAG_MS) is None
     assert led.wants(101 * LAG_MS + 1) == (LEADER,)
+
+
+def test_a_copy_that_begins_anew_has_what_it_says_and_not_what_the_last_one_had() -> None:
+    led = Led(LEADER, elected_at=10)
+    led.fetch(FAST, 10, 1)
+    assert led.wants(2) == (LEADER, FAST)
+
+    led.fetch(FAST, 0, 3)
+    assert led.paces.end_of(FAST) == 0
+    assert led.wants(4) is None

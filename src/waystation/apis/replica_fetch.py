@@ -2,6 +2,8 @@
 
 Followers say which of their lives asks, from version 15 on in ``ReplicaState``.  One of ours also
 says how far it has flushed, in a tagged field of its own; one that does not has flushed nothing.
+In another it says which changes of the cluster it knows of: a copy that it was told to give up,
+and does not know of yet, is not taken for the one that it was asked to make since.
 """
 
 from collections.abc import Iterator
@@ -53,6 +55,7 @@ def answer_replica(
     def done(told: list[Told]) -> None:
         call.reply(FetchResponse(session_id=session.id, responses=_topics(told)))
 
+    session.acted_on = request.acted_on
     session.fetch(
         _asked(request), _forgotten(request), request.max_wait_ms, request.max_bytes, done
     )

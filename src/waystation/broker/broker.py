@@ -210,6 +210,7 @@ class Broker:
             syncs,
             lambda: self.settings.replica_lag_time_max_ms,
             lambda topic_id: topic_id in self._acting_on.topics_by_id,
+            lambda: self._acting_on.revision,
         )
         self.replica_sessions = ReplicaSessions(
             self.replicas,
@@ -241,6 +242,7 @@ class Broker:
             self.replicas,
             self.peers,
             lambda: self.broker_epoch,
+            lambda: self.image.revision,
             Copying(lambda: self.settings, follower_throttle, clock, registry),
         )
         self._in_sync = InSync(

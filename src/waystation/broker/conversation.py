@@ -81,11 +81,13 @@ class Conversation:
         leader: NodeId,
         peers: Peers,
         life: Callable[[], BrokerEpoch],
+        acted_on: Callable[[], int],
         copying: Copying,
     ) -> None:
         self._node, self._leader = node, leader
         self._peers = peers
         self._life = life
+        self._acted_on = acted_on
         self._copying = copying
         self._copies: dict[Key, Copy] = {}
         self._due: dict[Copy, None] = {}
@@ -227,6 +229,7 @@ class Conversation:
             ],
             forgotten_topics_data=_forgotten(forgotten),
             rack_id="",
+            acted_on=self._acted_on(),
         )
 
     def _ask_again(self, copy: Copy) -> None:

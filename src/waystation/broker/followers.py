@@ -26,12 +26,15 @@ class Followers:
         replicas: Replicas,
         peers: Peers,
         life: Callable[[], BrokerEpoch],
+        acted_on: Callable[[], int],
         copying: Copying,
     ) -> None:
+        """``acted_on`` is the store's revision up to which all is done that it says."""
         self._node = node
         self._replicas = replicas
         self._peers = peers
         self._life = life
+        self._acted_on = acted_on
         self._copying = copying
         self._copies: dict[Partition, Copy] = {}
         self._talks: dict[NodeId, Conversation] = {}
@@ -94,6 +97,6 @@ class Followers:
         talk = self._talks.get(leader)
         if talk is None:
             talk = self._talks[leader] = Conversation(
-                self._node, leader, self._peers, self._life, self._copying
+                self._node, leader, self._peers, self._life, self._acted_on, self._copying
             )
         return talk

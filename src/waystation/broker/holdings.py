@@ -54,10 +54,15 @@ class Holdings:
         stopwatch: Stopwatch,
         lag_max_ms: Callable[[], int] = lambda: _LAG_MAX_MS,
         exists: Callable[[TopicId], bool] = lambda _: True,
+        revision: Callable[[], int] = lambda: 0,
     ) -> None:
-        """``exists`` says whether a topic still does, of which something is dropped."""
+        """``exists`` says whether a topic still does, of which something is dropped.
+
+        ``revision`` is of the store, when it said what is being carried out.
+        """
         self._lag_max_ms = lag_max_ms
         self._exists = exists
+        self._revision = revision
         self._node = node
         self._directories = directories
         self._replicas = replicas
@@ -211,6 +216,7 @@ class Holdings:
                 state.eligible,
                 state.replicas,
                 state.version,
+                self._revision(),
             )
         )
         if partition.leading and partition.paces is None and len(state.replicas) > 1:

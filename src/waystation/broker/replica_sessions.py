@@ -8,7 +8,8 @@ answer names the partition; a fetch costs what has changed, however many partiti
 2. A fetch waits until there is something to say.  The next one on the session ends it first, with
    what there is, so that a follower need not wait for its own fetch before it asks something new.
 3. An end counts for the high watermark only after leader epoch, broker epoch, divergence and range
-   were checked, in this order.
+   were checked, in this order; and only of a copy that the follower will not give up, because of
+   a change which it has yet to hear of.
 4. News that are marks alone may wait a little: data usually comes first and takes them along.
    Where a log starts may wait until the fetch has waited for as long as it may.
 
@@ -38,6 +39,8 @@ from waystation.runtime.timers import Timer, Timers
 from waystation.telemetry.metrics import Counter
 
 MARKS_WAIT_S: Final = 0.01
+UNTOLD: Final = -1
+"""The revision that a follower has acted on, if it does not say."""
 
 Key = tuple[TopicId, int]
 
@@ -98,6 +101,8 @@ class ReplicaSession:
         self.id, self.node, self.life = session_id, node, life
         self.epoch = 1
         self.heard_at_ms = Millis(int(clock.monotonic() * 1_000))
+        self.acted_on = UNTOLD
+        """The revision of the store that the follower has acted on, by its last fetch."""
         self._replicas = replicas
         self._throttle = throttle
         self._clock = clock
@@ -165,7 +170,7 @@ class ReplicaSession:
         report = asked.max_bytes <= 0
         try:
             partition = self._replicas.get("", asked.key[1], asked.key[0])
-            diverging = count(partition, self.node, self.life, asked, now)
+            diverging = count(partition, self.node, self.life, asked, now, self.acted_on)
         except WaystationError as error:
             if not report:
                 self._withdraw(asked.key)
@@ -320,12 +325,21 @@ class ReplicaSession:
 
 
 def count(
-    partition: Partition, node: NodeId, life: BrokerEpoch, asked: Asked, now: Millis
+    partition: Partition,
+    node: NodeId,
+    life: BrokerEpoch,
+    asked: Asked,
+    now: Millis,
+    acted_on: int = UNTOLD,
 ) -> EpochEnd | None:
     """Check what a follower says of itself, and count it; where the logs part, if they do."""
     partition.check_epoch(asked.leader_epoch)
     if node not in partition.leadership.replicas:
         raise ReplicaNotAvailableError(f"{partition.name} is not to be copied to node {node}")
+    if UNTOLD < acted_on < partition.given_up.get(node, 0):
+        raise ReplicaNotAvailableError(
+            f"node {node} has yet to hear that its copy of {partition.name} was given up"
+        )
     return partition.followed_by(node, life, asked.offset, asked.last_epoch, asked.flushed_end, now)
 
 

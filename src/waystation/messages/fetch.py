@@ -82,6 +82,8 @@ class FetchRequest(Message, api=ApiKey.FETCH):
     topics: list[FetchTopic] = field(array(FetchTopic))
     forgotten_topics_data: list[ForgottenTopic] = field(array(ForgottenTopic), "7+")
     rack_id: str = field(string, "11+")
+    # Ours: the revision of the store up to which a follower has done what it was told.
+    acted_on: int = tagged(10_000, int64, "15+", default=-1)
 
 
 class EpochEndOffset(Struct):

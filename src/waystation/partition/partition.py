@@ -92,6 +92,8 @@ class Leadership(NamedTuple):
     replicas: tuple[NodeId, ...] = ()
     version: int = 0
     """Of the stored state: while it is the same, a change that was asked for may still come."""
+    revision: int = 0
+    """Of the store, when it said so."""
 
 
 class Partition:
@@ -108,6 +110,7 @@ class Partition:
         "_node",
         "_state",
         "commit_waiters",
+        "given_up",
         "intake",
         "leadership",
         "log",
@@ -161,6 +164,8 @@ class Partition:
         self._flusher = flusher
         self._journal = journal
         self._journal_from = self._journaled_end = log.flushed_end
+        # The store's revision at which a follower's copy was last given up, while this node leads.
+        self.given_up: dict[NodeId, int] = {}
         self._dropped = False
         # The end of what a leader before called committed: never less than where the log begins.
         self._followed = log.log_start
@@ -231,6 +236,7 @@ class Partition:
             ours = asked is not None and node not in asked
             if node not in after.replicas or (left and not ours):
                 state.forget(node)
+                self.given_up[node] = after.revision
                 if self.paces is not None:
                     self.paces.forget(node)
 
@@ -272,6 +278,7 @@ class Partition:
         if self._state is not None:
             self._followed = self._state.high_watermark
         self._state = self.paces = self._doubt = None
+        self.given_up.clear()
         self.mark = self.stable = NO_OFFSET
         self.commit_waiters.fail(self._not_leader())
         self.read_waiters.changed()

@@ -33,12 +33,14 @@ class HighWatermark:
     def record(self, node: NodeId, life: BrokerEpoch, end: Offset) -> bool:
         """Note that ``node`` holds everything before ``end``; true if the mark moved.
 
-        A lower end of the same incarnation was overtaken on its way and is ignored.  One of
-        a newer incarnation is believed: a restart may have lost the tail.  Replicas that do
-        not count are remembered too, so that they count from where they are once they join.
+        A lower end than before is believed: a restart may have lost the tail, and a copy that was
+        given up and made anew begins at the start, in the same incarnation.  The mark stays
+        where it is; should the report be an old one, the next puts it right.  Only the dead are
+        not believed.  Replicas that do not count are remembered too, so that they count from
+        where they are once they join.
         """
         heard = self._heard.get(node)
-        if heard is not None and (life, end) <= heard:
+        if heard is not None and life < heard[0]:
             return False
         self._heard[node] = (life, end)
         return self.restate(node, end)

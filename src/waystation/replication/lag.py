@@ -41,10 +41,10 @@ class _Pace:
         if life != self.life:
             if life < self.life:
                 return
-            self.life, self.end = life, end
+            self.life = life
             self._goal, self._goal_at = log_end, now
-        elif end > self.end:
-            self.end = end
+        # Lower than before too: of a copy that was made anew, or an old one, put right by the next.
+        self.end = end
         if self.end >= log_end:
             self.caught_up_at = now
             self._goal, self._goal_at = log_end, now
