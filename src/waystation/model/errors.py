@@ -22,23 +22,27 @@ __all__ = [
     "FencedInstanceIdError",
     "FencedLeaderEpochError",
     "FencedMemberEpochError",
+    "FencedStateEpochError",
     "GroupFullError",
     "GroupNotFoundError",
     "GroupSubscribedError",
     "IllegalGenerationError",
     "InconsistentProtocolError",
     "InvalidConfigError",
+    "InvalidFilterError",
     "InvalidGroupIdError",
     "InvalidPartitionsError",
     "InvalidProducerEpochError",
     "InvalidProducerIdMappingError",
     "InvalidRecordError",
+    "InvalidRecordStateError",
     "InvalidRegexError",
     "InvalidReplicaAssignmentError",
     "InvalidReplicationFactorError",
     "InvalidRequestError",
     "InvalidSessionTimeoutError",
     "InvalidSettingsError",
+    "InvalidShareSessionEpochError",
     "InvalidTimestampError",
     "InvalidTopicError",
     "InvalidTransactionTimeoutError",
@@ -60,6 +64,8 @@ __all__ = [
     "ProducerFencedError",
     "RebalanceInProgressError",
     "RequestTimedOutError",
+    "ShareSessionLimitError",
+    "ShareSessionNotFoundError",
     "StaleMemberEpochError",
     "StorageError",
     "StoreInUseError",
@@ -409,6 +415,16 @@ class InvalidConfigError(WaystationError):
     code = ErrorCode.INVALID_CONFIG
 
 
+class InvalidFilterError(WaystationError):
+    """An expression that is no filter, and where: ``[at, end)`` of it is marked."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+    def __init__(self, expression: str, at: int, end: int, problem: str) -> None:
+        self.expression, self.at, self.end, self.problem = expression, at, end, problem
+        super().__init__(f"{problem}\n{_marked(expression, at, end)}")
+
+
 class PolicyViolationError(WaystationError):
     """A request that this cluster's operator has switched off."""
 
@@ -562,6 +578,39 @@ class OffsetMetadataTooLargeError(WaystationError):
     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
+# --- queues ------------------------------------------------------------------------------------
+
+
+class InvalidRecordStateError(WaystationError):
+    """What is acknowledged is not held by who says so: its lock is over, or it never had it."""
+
+    code = ErrorCode.INVALID_RECORD_STATE
+
+
+class FencedStateEpochError(WaystationError):
+    """The group has begun anew since: what was delivered before does not count any more."""
+
+    code = ErrorCode.FENCED_STATE_EPOCH
+
+
+class ShareSessionNotFoundError(WaystationError):
+    """There is no such session of a queue's consumer: it was closed, or pushed out."""
+
+    code = ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+class InvalidShareSessionEpochError(WaystationError):
+    """The consumer and the broker count the requests of their session differently."""
+
+    code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
+
+
+class ShareSessionLimitError(WaystationError):
+    """The broker has as many sessions of queues' consumers as it may have."""
+
+    code = ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+
 # --- other brokers ----------------------------------------------------------------------------
 
 
@@ -622,3 +671,25 @@ class WrongClusterError(WaystationError):
     """A data directory and a coordination store that belong to two clusters."""
 
     code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+# --- how facts are shown --------------------------------------------------------------------
+
+_SHOWN_CHARACTERS = 76
+
+
+def _marked(text: str, at: int, end: int) -> str:
+    """The line of ``text`` in which ``at`` is, with carets below ``[at, end)``.
+
+    Of a long line only what is around the place; what is not printable is a blank, so that the
+    carets stand where they belong.
+    """
+    start = text.rfind("\n", 0, at) + 1
+    stop = text.find("\n", at)
+    stop = len(text) if stop < 0 else stop
+    first = max(start, min(at - _SHOWN_CHARACTERS // 2, stop - _SHOWN_CHARACTERS))
+    last = min(stop, first + _SHOWN_CHARACTERS)
+    line = "".join(one if one.isprintable() else " " for one in text[first:last])
+    before, behind = ("…" if first > start else ""), ("…" if last < stop else "")
+    carets = "^" * max(min(end, last) - at, 1)
+    return f"  {before}{line}{behind}\n  {' ' * (at - first + len(before))}{carets}"
