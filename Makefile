@@ -6,7 +6,7 @@ DATA   ?= ./data
 BIN    := .venv/bin
 STAMPS := .venv/stamps
 # What is compiled has a .pxd beside it.
-COMPILED := $(wildcard src/waystation/records/*.pxd)
+COMPILED := $(wildcard src/waystation/records/*.pxd src/waystation/filters/*.pxd)
 COMPILED += $(COMPILED:.pxd=.py)
 # pytest workers for the tests that share the machine; tests marked `alone` follow, one by one.
 WORKERS ?= 2

@@ -11,6 +11,7 @@ from Cython.Build import cythonize
 from setuptools import setup
 
 COMPILED = [f"src/waystation/records/{name}.py" for name in ("codec", "columns", "keys", "packing")]
+COMPILED += ["src/waystation/filters/picking.py"]
 
 extensions = cythonize(
     [source for source in COMPILED if Path(source).exists()],
