@@ -11,7 +11,7 @@ cron has always had it.  What happens when clocks change:
    comes twice happens twice.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -23,6 +23,7 @@ __all__ = ["Cron", "zone_of"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _DAY: Final = timedelta(days=1)
+_MINUTE_MS: Final = 60_000
 # The 29th of February may be eight years away, around a year like 1900.
 _DAYS_MAX: Final = 366 * 9
 _CHARACTERS_MAX: Final = 200
@@ -93,9 +94,9 @@ class Cron:
             day = local.date() - _DAY
             for _ in range(_DAYS_MAX):
                 if self._is_day(day):
-                    for instant in self._instants(day, zone):
-                        if instant > moment:
-                            return instant
+                    following = self._first_after(moment, day, zone)
+                    if following is not None:
+                        return following
                 day += _DAY
         except OverflowError:
             pass
@@ -110,18 +111,28 @@ class Cron:
             return of_month and of_week
         return of_month or of_week
 
-    def _instants(self, day: date, zone: tzinfo) -> Iterator[Millis]:
-        """All times of one day by the wall clock, in the order of real time."""
+    def _first_after(self, moment: Millis, day: date, zone: tzinfo) -> Millis | None:
+        """The first time after ``moment`` of those that a day has by the wall clock."""
         midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
-        walls = (
-            midnight.replace(hour=hour, minute=minute)
-            for hour in self._hours
-            for minute in self._minutes
-        )
         if midnight.utcoffset() == (midnight + _DAY).utcoffset():
-            return map(_millis, walls)
+            start = _millis(midnight)
+            minute = self._minute_from(max((moment - start) // _MINUTE_MS + 1, 0))
+            return None if minute is None else Millis(start + minute * _MINUTE_MS)
         every_hour = len(self._hours) == 24
-        return iter(sorted({at for wall in walls for at in _meant(wall, every_hour)}))
+        walls = (midnight.replace(hour=h, minute=m) for h in self._hours for m in self._minutes)
+        instants = (at for wall in walls for at in _meant(wall, every_hour) if at > moment)
+        return min(instants, default=None)
+
+    def _minute_from(self, minute: int) -> int | None:
+        """The first minute of a day, at or after ``minute``, that the fields allow."""
+        hour, rest = divmod(minute, 60)
+        at = bisect_left(self._hours, hour)
+        if at < len(self._hours) and self._hours[at] == hour:
+            within = bisect_left(self._minutes, rest)
+            if within < len(self._minutes):
+                return hour * 60 + self._minutes[within]
+            at += 1
+        return self._hours[at] * 60 + self._minutes[0] if at < len(self._hours) else None
 
 
 def _meant(wall: datetime, every_hour: bool) -> list[Millis]:

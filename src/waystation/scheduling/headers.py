@@ -24,7 +24,7 @@ from waystation.scheduling.errors import InvalidScheduleError
 from waystation.scheduling.settings import ScheduleSettings
 from waystation.scheduling.times import duration_of, instant_of, iso_text
 
-__all__ = ["AFTER", "AT", "CRON", "ZONE", "Timing", "check_rows", "timing_of"]
+__all__ = ["AFTER", "AT", "CRON", "ZONE", "Timing", "check_rows", "check_time", "timing_of"]
 
 AT: Final = "deliver-at"
 AFTER: Final = "deliver-after"
@@ -71,12 +71,17 @@ def check_rows(rows: Sequence[Row], now: Millis, settings: ScheduleSettings) -> 
             due, cron = timing_of(headers, Millis(timestamp))
         except InvalidScheduleError as error:
             raise InvalidScheduleError(error.problem, index) from None
-        if due > latest:
-            raise InvalidScheduleError(_too_far(due, now, settings), index)
-        if due < earliest:
-            raise InvalidScheduleError(_too_long_ago(due, settings), index)
+        if not earliest <= due <= latest:
+            raise InvalidScheduleError(_absurd(due, now, settings), index)
         recurring += cron is not None
     return recurring
+
+
+def check_time(due: Millis, now: Millis, settings: ScheduleSettings) -> None:
+    """Refuse a time for a message that is there already, as ``check_rows`` would."""
+    latest, earliest = now + settings.schedule_horizon_ms, now - settings.schedule_past_max_ms
+    if not earliest <= due <= latest:
+        raise InvalidScheduleError(_absurd(due, now, settings))
 
 
 def _timing(said: dict[str, bytes | None], timestamp: Millis) -> Timing:
@@ -129,6 +134,10 @@ def _text(header: str, value: bytes | None) -> str:
             "number, not its bytes"
         )
     return text
+
+
+def _absurd(due: Millis, now: Millis, settings: ScheduleSettings) -> str:
+    return _too_far(due, now, settings) if due > now else _too_long_ago(due, settings)
 
 
 def _too_far(due: Millis, now: Millis, settings: ScheduleSettings) -> str:

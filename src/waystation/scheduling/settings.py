@@ -70,3 +70,11 @@ class ScheduleSettings:
         doc="How many changes of the index are gathered in memory before they are sorted and "
         "written. More make fewer files and longer pauses.",
     )
+    schedule_trust_ms: int = option(
+        6 * 3_600_000,
+        at_least=1_000,
+        live=True,
+        doc="For how long the topic that is delivered to is believed to remember the last batch "
+        "it was sent. After that, a batch whose arrival is unknown is searched for before it is "
+        "sent again. Well below producer.id.expiration.ms of the brokers.",
+    )
