@@ -35,6 +35,7 @@ def test_every_broker_tells_the_same(cluster: ThreadedCluster, topic: str) -> No
     assert len({(one.cluster_id, one.controller_id, one.controller_epoch) for one in told}) == 1
     assert told[0].controller_id in (1, 2, 3)
     assert told[0].cluster_id == cluster.image.cluster_id
+    assert [one.store_silent_ms for one in told] == [0, 0, 0]
     assert told[0].topic_count == len(cluster.image.topics)
 
 

@@ -125,7 +125,7 @@ def test_a_target_may_change_on_the_way(stalled: ThreadedCluster, topic: str) ->
     [
         ([], "no broker"),
         ([1, 1], "twice"),
-        ([9], "broker 9 is not registered; there are [1, 2, 3]"),
+        ([9], "broker 9 is not registered; there are 1, 2, 3"),
         ([1, -1], "broker -1 is not registered"),
         ([2, 2_147_483_647], "not registered"),
     ],

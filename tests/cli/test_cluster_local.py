@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,16 +162,46 @@ def test_a_plan_that_exists_is_not_changed_into_another(wish: Wish, reason: str)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LocalClusterError, match=f"port {port} is taken"):
             first_plan(Wish(kafka_port=port))
 
 
-def test_sqlite_is_no_store_for_several() -> None:
-    ended = waystation("cluster", "up", "--store", "sqlite")
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (("--store", "sqlite"), 2, "--store sqlite is the file of one node"),
+        (("--store", "http://127.0.0.1:2379"), 2, "is no coordination store: a store is"),
+        (("--store", "etcd://[::1"), 2, "an IPv6 address is written as [::1]"),
+        (("--store", "etcd://127.0.0.1:1"), 1, "http://127.0.0.1:1: connection refused"),
+        (("--set", "no.such.option=3"), 2, "unknown option no.such.option"),
+        (("--set", "num.partitions=many"), 2, "num.partitions"),
+        (("--port", "70000"), 2, "70000 is not in the range"),
+    ],
+)
+def test_what_cannot_be_leaves_nothing_behind(
+    tmp_path: Path, words: tuple[str, ...], code: int, reason: str
+) -> None:
+    """Else every later start would be refused for it."""
+    ended = waystation("cluster", "up", "--data-dir", str(tmp_path / "new"), "--port", "0", *words)
 
-    assert ended.code == 2
-    assert "serves one node" in ended.err
+    assert ended.code == code
+    assert reason in ended.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_why_a_broker_did_not_start_is_all_that_is_said(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    cluster.up()
+    cluster("kill", "2", "--signal", "TERM")
+    port = LocalNodes(cluster.folder).plan.brokers[1].kafka_port
+    with socket.create_server(("127.0.0.1", port)):
+        ended = cluster("start", "2")
+    cluster.up()
+
+    assert ended.code == 1
+    assert ended.err.startswith("waystation: broker-2 has ended: ")
+    assert f"127.0.0.1:{port}" in ended.err
+    assert '"event"' not in ended.err

@@ -63,6 +63,24 @@ def test_a_dead_broker_is_seen_and_its_return_awaited(cluster: LocalCluster, top
     assert back.code == 0, back.err
 
 
+def test_a_store_that_is_away_is_seen(cluster: LocalCluster) -> None:
+    cluster("kill", "etcd")
+    try:
+        for _ in range(100):
+            told = cluster.told("status")
+            if not told["healthy"]:
+                break
+        checked = cluster.ask("status", "--check")
+    finally:
+        cluster("start", "etcd")
+    back = cluster.ask("status", "--wait", "30s")
+
+    assert told["store_silent_ms"] > 0
+    assert checked.code == 1
+    assert "the coordination store has not answered for" in checked.err
+    assert back.code == 0, back.err
+
+
 def test_nobody_there_is_an_error() -> None:
     ended = waystation("cluster", "status", "--bootstrap", "127.0.0.1:1")
 
@@ -105,6 +123,15 @@ def test_more_replicas_and_fewer(cluster: LocalCluster, topic: str) -> None:
     three = _replicas(cluster, topic)
     cluster.ask("reassign", "--topics", topic, "--replication-factor", "2", "--yes", "--wait")
 
+    unknown = cluster.ask("reassign", "--topics", topic, "--to", "1,9", "--yes")
+    many = cluster.ask("reassign", "--topics", topic, "--replication-factor", "4", "--yes")
+    led = cluster.ask("elect", f"{topic}:0", "--unclean", "--yes")
+
+    assert (unknown.code, many.code, led.code) == (1, 1, 1)
+    assert "there is no broker 9; there are 1, 2, 3" in unknown.err
+    assert "of the brokers 1, 2, 3 only 3 can hold one, on machines of their own" in many.err
+    assert "Remedy: ask for 3 or less" in many.err
+    assert led.err.splitlines()[-1].startswith(f"waystation: {topic}-0 is led by broker ")
     assert more.code == 0, more.err
     assert sorted(three[0]) == [1, 2, 3]
     assert len(_replicas(cluster, topic)[0]) == 2
@@ -126,8 +153,7 @@ def test_a_plan_as_kafkas_tool_has_it(cluster: LocalCluster, topic: str, tmp_pat
     assert _replicas(cluster, topic) == [[2, 1]]
     assert status.err == "nothing is on its way\n"
     assert refused.code == 1
-    assert f"waystation: {topic}-0: " in refused.err
-    assert "9" in refused.err
+    assert f"waystation: {topic}-0: broker 9 is not registered; there are 1, 2, 3" in refused.err
 
 
 def test_a_slow_move_is_seen_and_taken_back(cluster: LocalCluster, topic: str) -> None:
@@ -190,6 +216,7 @@ def test_preferred_leaders_are_elected(cluster: LocalCluster, topic: str) -> Non
         (("reassign", "--topics", "x", "--to", "one"), "must be numbers"),
         (("reassign", "--plan", "/nowhere.json"), "No such file"),
         (("reassign", "--cancel", "--throttle", "fast"), "is no rate"),
+        (("reassign", "--topics", "x", "--to", "2,2"), "a broker holds one replica"),
         (("elect", "--unclean"), "needs the partitions to be named"),
         (("elect", "orders"), "must be TOPIC:PARTITION"),
         (("status", "--wait", "soon"), "is no duration"),
@@ -208,7 +235,8 @@ def test_a_command_line_that_makes_no_sense(
     ("words", "reason"),
     [
         (("reassign", "--topics", "nope", "--to", "1"), "there is no topic 'nope'"),
-        (("drain", "9"), "there is no broker 9"),
+        (("drain", "9"), "there is no broker 9; there are 1, 2, 3"),
+        (("elect", "nope:0"), "partition nope-0 does not exist"),
     ],
 )
 def test_what_is_not_there_is_named(

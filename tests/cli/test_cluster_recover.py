@@ -152,6 +152,7 @@ def test_a_cluster_that_lives_is_never_overwritten(cluster: LocalCluster) -> Non
     assert _content(store) == before
 
 
+@pytest.mark.timeout(count(120, 1_200))
 @pytest.mark.parametrize("running", STORES, indirect=True)
 def test_killed_anywhere_the_same_command_goes_on(running: str, tmp_path: Path) -> None:
     chance = random.Random(11)

@@ -48,7 +48,7 @@ def test_nothing_goes_to_a_drained_broker_or_onto_one_machine() -> None:
     world.commit(drain(world.image, NodeId(4)))
 
     assert onto(world.image, ["orders"], factor=2) == {TopicPartition("orders", 0): (1, 3)}
-    with pytest.raises(InvalidReplicationFactorError, match="3 replicas, and there are 2 brokers"):
+    with pytest.raises(InvalidReplicationFactorError, match="only 2 can hold one"):
         onto(world.image, ["orders"], factor=3)
     assert onto(world.image, ["orders"], factor=3, share_machines=True)
 
@@ -56,7 +56,7 @@ def test_nothing_goes_to_a_drained_broker_or_onto_one_machine() -> None:
 def test_what_is_not_there_is_named() -> None:
     world = world_of([None] * 2, [[1]])
 
-    with pytest.raises(UnknownBrokerError, match=r"no broker 9; there are \[1, 2\]"):
+    with pytest.raises(UnknownBrokerError, match=r"no broker 9; there are 1, 2"):
         onto(world.image, ["orders"], [NodeId(9)])
     with pytest.raises(UnknownTopicError):
         onto(world.image, ["nope"], FOUR[:1])

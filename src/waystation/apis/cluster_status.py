@@ -61,6 +61,7 @@ def answer(broker: Broker, call: Call[ClusterStatusRequest]) -> ClusterStatusRes
             for one in _cut(found.stuck, limit)
         ],
         unclean=[_unclean(one) for one in _cut(found.unclean, limit)],
+        store_silent_ms=int(broker.store_silent_s * 1_000),
     )
 
 

@@ -302,6 +302,11 @@ class Broker:
         """The life that this broker is registered as."""
         return self._membership.broker_epoch
 
+    @property
+    def store_silent_s(self) -> float:
+        """For how long the coordination store has not answered; nothing while it does."""
+        return self._membership.store_silent_s
+
     async def start(self, host: str, port: int) -> None:
         """Join the cluster and hold what it assigns; ready to serve when this returns."""
         self._acting_on = await self._membership.enter(lambda: uuid_text(self._chance.new_id()))

@@ -138,6 +138,11 @@ class Membership:
         return self._clock.monotonic() - self._renewed_at > self._late_s
 
     @property
+    def store_silent_s(self) -> float:
+        """For how long the store has not answered; nothing while it does so in time."""
+        return self._clock.monotonic() - self._renewed_at if self.overdue else 0.0
+
+    @property
     def store_came_back(self) -> bool:
         """Whether the store was away for so long, until just now, that leases may have ended."""
         return self._clock.monotonic() < self._back_at + self.session_s

@@ -11,6 +11,7 @@ from waystation.cli.asking import confirm
 from waystation.cli.local_option import local_option
 from waystation.cli.options import example, json_option, pairs, yes_option
 from waystation.cli.output import print_json, print_table, say, write
+from waystation.cli.store_option import shared_store_option
 
 if TYPE_CHECKING:
     from waystation.node.background import Background
@@ -32,9 +33,15 @@ _FOLLOW_EVERY_S = 0.2
 )
 @click.option("--nodes", type=click.IntRange(1, 100), help="How many brokers.  [default: 3]")
 @local_option
-@click.option("--store", help="A store that runs already, instead of an etcd of its own.")
-@click.option("--port", type=int, help="The first broker's; 0 is any.  [default: 9092]")
-@click.option("--http-port", type=int, help="The first broker's HTTP port.  [default: 8090]")
+@shared_store_option("A store that runs already, instead of an etcd of its own.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="The first broker's; 0 is any.  [default: 9092]"
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65_535),
+    help="The first broker's HTTP port.  [default: 8090]",
+)
 @click.option("--set", "options", multiple=True, metavar="NAME=VALUE", help="For all brokers.")
 @json_option
 def up(
@@ -60,24 +67,39 @@ def up(
 
     wish = Wish(
         nodes=nodes,
-        store=_checked(store),
+        store=store,
         options=pairs(options, "--set"),
         kafka_port=port,
         http_port=http_port,
     )
     local = LocalNodes(folder)
+    _check_options(wish.options)
+    if wish.store is not None and not local.exists:
+        _check_reachable(wish.store)
     with local.alone():
         local.adopt(wish)
         started = local.start(local.names, say)
         _tell(local, started, as_json)
 
 
-def _checked(store: str | None) -> str | None:
-    from waystation.coordination.address import parse_address
+def _check_options(options: dict[str, str]) -> None:
+    """Refuse what no broker would start with, before it is kept for every later start."""
+    from waystation.model.errors import InvalidSettingsError
+    from waystation.node.settings import load
 
-    if store is not None and parse_address(store).kind == "sqlite":
-        raise click.UsageError("--store sqlite serves one node: `waystation serve` starts that")
-    return store
+    try:
+        load([("--set", options)])
+    except InvalidSettingsError as error:
+        raise click.UsageError(
+            f"{error}\nRemedy: `waystation serve --options` lists every option."
+        ) from error
+
+
+def _check_reachable(store: str) -> None:
+    """Refuse a store that nobody answers at, before anything is kept or started."""
+    from waystation.node.stores import with_store
+
+    with_store(store, lambda opened: opened.get("cluster"))
 
 
 def _tell(local: "LocalNodes", started: list[str], as_json: bool) -> None:

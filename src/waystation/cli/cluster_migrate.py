@@ -7,7 +7,8 @@ import click
 
 from waystation.cli.asking import confirm
 from waystation.cli.options import example, json_option, yes_option
-from waystation.cli.output import print_json, say
+from waystation.cli.output import counted, print_json, say
+from waystation.cli.store_option import shared_store_option
 
 if TYPE_CHECKING:
     from waystation.coordination.sqlite_items import SqliteItems
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="The node's first data directory; the node must be stopped.",
 )
-@click.option("--store", required=True, help="etcd://HOST:PORT,... or zookeeper://HOST:PORT,...")
+@shared_store_option("etcd://HOST:PORT,... or zookeeper://HOST:PORT,...", required=True)
 @click.option("--dry-run", is_flag=True, help="Say what would move, and look at the store.")
 @yes_option
 @json_option
@@ -40,14 +41,11 @@ def migrate(data_dir: Path, store: str, dry_run: bool, yes: bool, as_json: bool)
 
     Then start the node with the same --store, and others with ids of their own beside it.
     """
-    from waystation.coordination.address import parse_address
     from waystation.node.migration import opened, planned
 
-    if parse_address(store).kind == "sqlite":
-        raise click.UsageError("--store sqlite is what the node has: name etcd or ZooKeeper")
     with opened(data_dir) as file:
         what = planned(file, data_dir)
-        content = f"{what.topics} topics with {what.partitions} partitions"
+        content = f"{counted(what.topics, 'topic')} with {counted(what.partitions, 'partition')}"
         if not dry_run:
             confirm(f"Move the metadata of {content} from {data_dir} to {store}?", yes)
         done = _carry_out(file, data_dir, what, store, dry_run)

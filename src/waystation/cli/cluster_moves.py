@@ -138,7 +138,7 @@ async def _move(
 ) -> int:
     """Ask for the moves, or only show them; the exit code."""
     from waystation.cli.plan_files import document
-    from waystation.cli.throttling import throttle
+    from waystation.cli.throttling import throttle, unthrottle
 
     before = await _replicas(admin)
     if dry_run or not moves:
@@ -156,6 +156,8 @@ async def _move(
         await throttle(admin, sources, rate)
     refused = refusals(await admin.alter_reassignments(dict(moves.items())))
     begun = len(moves) - len(refused)
+    if rate is not None and not begun:
+        await unthrottle(admin, {one.topic for one in moves})
     if as_json:
         print_json({**document(moves), "begun": begun, "refused": refused})
     else:
@@ -241,7 +243,8 @@ async def _cancel(admin: "Admin", topics: str | None, yes: bool, as_json: bool) 
     if as_json:
         print_json({"cancelled": [str(one) for one in outcomes], "refused": refused})
     else:
-        say(f"{len(outcomes) - len(refused)} moves are being taken back")
+        taken = len(outcomes) - len(refused)
+        say(f"{taken} moves are being taken back" if outcomes else "nothing is on its way")
     complain(refused)
     return 1 if refused else 0
 
@@ -331,9 +334,12 @@ def _numbers(text: str | None) -> "list[NodeId] | None":
     if text is None:
         return None
     try:
-        return [NodeId(int(one)) for one in text.split(",")]
+        found = [NodeId(int(one)) for one in text.split(",")]
     except ValueError:
         raise click.UsageError(f"--to {text!r}: must be numbers of brokers, e.g. 1,2,3") from None
+    if len(set(found)) < len(found):
+        raise click.UsageError(f"--to {text!r}: a broker holds one replica of a partition at most")
+    return found
 
 
 def _matching(texts: str, names: list[str]) -> list[str]:
@@ -346,6 +352,6 @@ def _matching(texts: str, names: list[str]) -> list[str]:
     for text in texts.split(","):
         some = [name for name in names if name == text or ("*" in text and fnmatchcase(name, text))]
         if not some:
-            raise UnknownTopicError(f"there is no topic {text!r}")
+            raise UnknownTopicError(f"there is no topic {text!r}: see `waystation topic list`")
         found.update(dict.fromkeys(some))
     return list(found)

@@ -8,6 +8,7 @@ import click
 from waystation.cli.asking import confirm
 from waystation.cli.options import example, json_option, yes_option
 from waystation.cli.output import print_json, print_table, say
+from waystation.cli.store_option import shared_store_option
 
 if TYPE_CHECKING:
     from waystation.cluster.rebuilding import Options, Rebuilt, Survey
@@ -38,7 +39,7 @@ _STORE_FILE = "cluster.sqlite"
     help="What --survey-only wrote on another machine; again for more.",
 )
 @click.option("--survey-only", is_flag=True, help="Write what the directories hold, and end.")
-@click.option("--store", help="An empty etcd://HOST:PORT,... or zookeeper://HOST:PORT,...")
+@shared_store_option("An empty etcd://HOST:PORT,... or zookeeper://HOST:PORT,...")
 @click.option("--dry-run", is_flag=True, help="Say what would be decided, and write nothing.")
 @yes_option
 @json_option
@@ -73,7 +74,6 @@ def recover(
         _write_down(found)
         return
     assert store is not None
-    _check_shared(store)
     made = _decided([*found, *_read(files)], _known_options(data_dirs))
     if not as_json:
         _tell(made)
@@ -97,13 +97,6 @@ def recover(
         say(f"{store} has cluster {made.cluster_id} already: nothing {nothing} written")
     elif not dry_run:
         say(f"cluster {made.cluster_id} is at {store}: start the brokers with that --store")
-
-
-def _check_shared(store: str) -> None:
-    from waystation.coordination.address import parse_address
-
-    if parse_address(store).kind == "sqlite":
-        raise click.UsageError("--store sqlite is lost with its node: name etcd or ZooKeeper")
 
 
 def _write_down(found: "list[Survey]") -> None:

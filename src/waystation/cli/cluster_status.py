@@ -9,7 +9,7 @@ import click
 from waystation.cli.asking import with_admin
 from waystation.cli.local_option import cluster_bootstrap_option
 from waystation.cli.options import example, json_option, parse_duration
-from waystation.cli.output import print_json, print_table, say, shown_bytes
+from waystation.cli.output import counted, print_json, print_table, say, shown_bytes
 
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
@@ -36,8 +36,8 @@ _LOOK_EVERY_S = 0.5
 def status(every: bool, check: bool, within: str | None, bootstrap: str, as_json: bool) -> None:
     """Show brokers, leaders, and what is not as it should be.
 
-    A cluster is healthy if somebody decides, every broker that holds replicas is alive with all
-    its data directories, every partition is led, and all replicas are in sync.
+    A cluster is healthy if its store answers, somebody decides, every broker that holds replicas
+    is alive with all its data directories, every partition is led, and all replicas are in sync.
 
     The exit code is 0 whenever the state could be told; with --check or --wait, 1 if it is not
     healthy.
@@ -103,11 +103,13 @@ def problems(told: "ClusterStatus") -> list[str]:
         (told.under_min_in_sync_count, "with too few replicas in sync, refusing acks=all"),
         (told.under_replicated_count, "with replicas that are not in sync"),
     )
-    found = [
-        f"{count} {'partition' if count == 1 else 'partitions'} {what}"
-        for count, what in numbers
-        if count
-    ]
+    found = [f"{counted(count, 'partition')} {what}" for count, what in numbers if count]
+    if told.store_silent_ms:
+        found.append(
+            f"the coordination store has not answered for {told.store_silent_ms / 1_000:.0f} s: "
+            "nothing can be created, moved or elected, and all this may be as old. "
+            "Remedy: see that most of its servers run and can be reached"
+        )
     if told.controller is None:
         found.append("nobody decides: a controller is about to be elected")
     if dead:
@@ -125,8 +127,9 @@ def problems(told: "ClusterStatus") -> list[str]:
 def _show(told: "ClusterStatus", wrong: list[str]) -> None:
     decides = "nobody" if told.controller is None else f"broker {told.controller}"
     say(
-        f"cluster {told.cluster_id}: {told.topic_count} topics with {told.partition_count} "
-        f"partitions; {decides} decides (epoch {told.controller_epoch})"
+        f"cluster {told.cluster_id}: {counted(told.topic_count, 'topic')} with "
+        f"{counted(told.partition_count, 'partition')}; {decides} decides "
+        f"(epoch {told.controller_epoch})"
     )
     titles = ("BROKER", "ADDRESS", "STATE", "RACK", "MACHINE", "REPLICAS", "LEADS", "USED", "FREE")
     print_table(titles, map(_broker_row, told.brokers))

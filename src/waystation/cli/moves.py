@@ -14,13 +14,17 @@ __all__ = ["complain", "leave", "refusals"]
 
 def refusals(outcomes: "Outcomes") -> dict[str, str]:
     """Each partition that was refused, and why."""
-    return {str(where): str(error) for where, error in outcomes.items() if error is not None}
+    return {
+        str(where): str(error).removeprefix(f"partition {where}: ")
+        for where, error in outcomes.items()
+        if error is not None
+    }
 
 
 def complain(refused: dict[str, str]) -> None:
     """Tell the person."""
     for where, reason in refused.items():
-        say(f"waystation: {where}: {reason}")
+        say(f"waystation: {reason if where in reason else f'{where}: {reason}'}")
 
 
 def leave(code: int) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["print_json", "print_table", "say", "shown_bytes", "write"]
+__all__ = ["counted", "print_json", "print_table", "say", "shown_bytes", "write"]
 
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
@@ -35,6 +35,11 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
             for cell, width in zip(line, widths, strict=True)
         )
         write(("  ".join(cells).rstrip() + "\n").encode())
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, e.g. ``1 topic`` or ``3 topics``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def say(line: str) -> None:

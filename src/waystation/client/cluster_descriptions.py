@@ -137,6 +137,8 @@ class ClusterStatus(NamedTuple):
     reassignments: tuple[MovingPartition, ...]
     stuck: tuple[StuckReplica, ...]
     unclean: tuple[UncleanLeader, ...]
+    store_silent_ms: int = 0
+    """For how long the store has not answered that broker: the rest is at least as old."""
 
     @property
     def leaderless(self) -> tuple[TroubledPartition, ...]:
@@ -220,6 +222,7 @@ def status_of(
             )
             for one in told.unclean
         ),
+        told.store_silent_ms,
     )
 
 

@@ -17,7 +17,7 @@ from waystation.cluster.changes import ABSENT, Changes
 from waystation.cluster.elections import Electorate, needed
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import Site, TopicImage
-from waystation.cluster.placement import best_site, sites_for_new
+from waystation.cluster.placement import best_site, listed, sites_for_new
 from waystation.cluster.policies import TopicPolicy
 from waystation.cluster.reassignment import Replicas, asked, settled, under_way
 from waystation.cluster.values import DrainValue, LeavingValue, encode
@@ -51,7 +51,7 @@ class Evacuation(NamedTuple):
 def drain(image: ClusterImage, node: NodeId) -> Changes:
     """Let ``node`` hold nothing; nothing to do if that is wished for already."""
     if node not in image.brokers and held(image, node) == (0, 0):
-        raise UnknownBrokerError(f"there is no broker {node}; there are {sorted(image.brokers)}")
+        raise UnknownBrokerError(f"there is no broker {node}; there are {listed(image.brokers)}")
     if node in image.drains:
         return Changes()
     key = keys.drain(node)

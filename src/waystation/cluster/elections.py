@@ -203,7 +203,9 @@ def elect_unclean(
     topic, partition = _found(image, name, number)
     electorate = Electorate.of(image)
     if partition.leader is not None and partition.leader in electorate.live:
-        raise ElectionNotNeededError(f"{name}-{number} is led by broker {partition.leader}")
+        raise ElectionNotNeededError(
+            f"{name}-{number} is led by broker {partition.leader}: nobody else has to"
+        )
     elected = succeed(partition, electorate, policy._replace(unclean=True))
     if elected is None or elected.leader is None:
         raise EligibleLeadersNotAvailableError(

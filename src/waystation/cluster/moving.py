@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from waystation.cluster.draining import replica_counts, site_of
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import Site
-from waystation.cluster.placement import best_site, sites_for_new
+from waystation.cluster.placement import best_site, listed, sites_for_new
 from waystation.cluster.reassignment import Replicas, settled
 from waystation.model.errors import InvalidReplicationFactorError, UnknownBrokerError
 from waystation.model.ids import NodeId, TopicPartition
@@ -30,11 +30,11 @@ def onto(
 
     On ``brokers`` alone if they are given; as many as ``factor`` says, or as there are.
     """
-    unknown = [node for node in brokers or () if node not in image.brokers]
-    if unknown:
-        raise UnknownBrokerError(
-            f"there is no broker {unknown[0]}; there are {sorted(image.brokers)}"
-        )
+    for node in brokers or ():
+        if node not in image.brokers:
+            raise UnknownBrokerError(
+                f"there is no broker {node}; there are {listed(image.brokers)}"
+            )
     candidates = [site for site in sites_for_new(image) if brokers is None or site.node in brokers]
     load = replica_counts(image)
     moves: dict[TopicPartition, Replicas] = {}
@@ -68,9 +68,25 @@ def _filled(
         beside = [site_of(image, node) for node in target]
         site = best_site(candidates, beside, counts, share_machines=share_machines)
         if site is None:
-            where = "brokers" if share_machines else "brokers on machines of their own"
             raise InvalidReplicationFactorError(
-                f"{partition} is to have {factor} replicas, and there are {len(target)} {where}"
+                _too_few(partition, factor, len(target), candidates, share_machines)
             )
         target = (*target, site.node)
     return target
+
+
+def _too_few(
+    partition: TopicPartition,
+    factor: int,
+    found: int,
+    candidates: list[Site],
+    share_machines: bool,
+) -> str:
+    """Why there are not as many replicas as were asked for, and what can be done about it."""
+    among = listed(site.node for site in candidates) or "none"
+    apart = "" if share_machines else ", on machines of their own"
+    also = "" if share_machines else ", or allow several on a machine (replicas.share.machine)"
+    return (
+        f"{partition} is to have {factor} replicas, and of the brokers {among} only {found} can "
+        f"hold one{apart}. Remedy: ask for {found} or less, name or start more brokers{also}"
+    )

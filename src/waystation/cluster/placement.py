@@ -26,6 +26,11 @@ Assignment = tuple[tuple[NodeId, ...], ...]
 _DEFAULT_FACTOR = 3
 
 
+def listed(nodes: Iterable[NodeId]) -> str:
+    """Brokers as an error names them."""
+    return ", ".join(map(str, sorted(set(nodes))))
+
+
 def sites_for_new(image: ClusterImage) -> list[Site]:
     """Where new replicas may go: on brokers that neither want to stop nor are being drained."""
     return [
@@ -143,7 +148,7 @@ def check_assignment(
         unknown = [node for node in each if node not in brokers]
         if unknown:
             raise InvalidReplicaAssignmentError(
-                f"broker {unknown[0]} is not registered; there are {sorted(set(brokers))}"
+                f"broker {unknown[0]} is not registered; there are {listed(brokers)}"
             )
         if len(each) != factor:
             raise InvalidReplicaAssignmentError(

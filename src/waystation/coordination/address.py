@@ -54,7 +54,10 @@ def parse_address(text: str) -> StoreAddress:
     kind, separator, _ = text.partition("://")
     if kind not in _PORTS or not separator:
         raise _wrong(text, "a store is sqlite, etcd://HOST:PORT,... or zookeeper://HOST:PORT,...")
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as problem:
+        raise _wrong(text, f"{problem}: an IPv6 address is written as [::1]") from problem
     if "@" in parts.netloc:
         raise _wrong(
             text.replace(parts.netloc.rpartition("@")[0], "***"),

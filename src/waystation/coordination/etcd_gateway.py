@@ -193,8 +193,10 @@ class Gateway:
                 await self._authenticate(base)
                 async with await self._post(base, path, content) as response:
                     said = await response.read()
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-                raise NotDoneError(str(problem)) from problem
+            except aiohttp.ClientConnectorError as problem:
+                raise NotDoneError(_words(problem)) from problem
+            except aiohttp.ConnectionTimeoutError as problem:
+                raise NotDoneError("cannot be connected to in time") from problem
             except (aiohttp.ClientError, OSError) as problem:
                 raise LostError(str(problem) or repr(problem)) from problem
             if response.status == 200:
@@ -249,6 +251,15 @@ class Gateway:
             f"no answer from etcd {within}: {each}. "
             "See that most of its servers run and can be reached"
         )
+
+
+def _words(problem: aiohttp.ClientConnectorError) -> str:
+    """Why no connection came about, without what aiohttp adds to it."""
+    if isinstance(problem, aiohttp.ClientSSLError):
+        return str(problem)
+    if isinstance(problem.os_error, ConnectionRefusedError):
+        return "connection refused"
+    return problem.os_error.strerror or str(problem)
 
 
 def _raise_refusal(status: int, code: int, text: str) -> None:

@@ -5,7 +5,7 @@ What lies on whose disks is asked of each broker, by DescribeLogDirs.
 """
 
 from waystation.wire.message import Message, Struct
-from waystation.wire.schema import array, boolean, field, int16, int32, int64, string
+from waystation.wire.schema import array, boolean, field, int16, int32, int64, string, tagged
 from waystation.wire.versions import ApiKey
 
 ALL = -1
@@ -126,3 +126,4 @@ class ClusterStatusResponse(Message, api=ApiKey.CLUSTER_STATUS):
     reassignments: list[ClusterStatusReassignment] = field(array(ClusterStatusReassignment))
     stuck: list[ClusterStatusStuck] = field(array(ClusterStatusStuck))
     unclean: list[ClusterStatusUnclean] = field(array(ClusterStatusUnclean))
+    store_silent_ms: int = tagged(0, int64, "0+")

@@ -21,6 +21,8 @@ from waystation.model.errors import WaystationError
 
 _LOOK_EVERY_S = 0.05
 _LAST_LINES = 15
+# How a command of ours begins the line that says why it ends.
+_REASON = "waystation: "
 
 
 class NotStartedError(WaystationError):
@@ -109,8 +111,12 @@ class Background:
         return True
 
     def _said(self, begins_at: int) -> str:
-        lines = self.said(begins_at).strip().splitlines()
-        return "\n".join(lines[-_LAST_LINES:]) or f"it said nothing, see {self.log}"
+        """Its last words; of one of ours only why it ended, without what it logged before."""
+        lines = self.said(begins_at).strip().splitlines()[-_LAST_LINES:]
+        reasons = [n for n, line in enumerate(lines) if line.startswith(_REASON)]
+        if reasons:
+            lines = [lines[reasons[0]].removeprefix(_REASON), *lines[reasons[0] + 1 :]]
+        return "\n".join(lines) or f"it said nothing, see {self.log}"
 
 
 def birth_of(pid: int) -> str | None:
