@@ -5,7 +5,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.client.metadata import ClusterView
+from waystation.client.bootstrap import Address
+from waystation.client.metadata import BrokerView, ClusterView
 from waystation.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -13,7 +14,7 @@ from waystation.messages.metadata import (
     MetadataResponseTopic,
 )
 from waystation.model.errors import ErrorCode
-from waystation.model.ids import TopicPartition
+from waystation.model.ids import NodeId, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -106,3 +107,25 @@ def test_epochs_never_run_back(responses: list[tuple[int, int]]) -> None:
 
         assert found is not None
         assert found.epoch == highest
+
+
+def at(node: int) -> dict[int, BrokerView]:
+    return {node: BrokerView(NodeId(node), Address(f"n{node}", 9092))}
+
+
+def test_a_refusal_names_the_next_leader_and_where_it_is() -> None:
+    view = ClusterView().after(told(leader=1, epoch=5)).led_by(ORDERS, 4, 6, at(4))
+
+    assert view.leader(ORDERS) == 4
+    assert view.brokers[NodeId(4)].address == Address("n4", 9092)
+    assert view.after(told(leader=1, epoch=5)).find(ORDERS).epoch == 6  # type: ignore[union-attr]
+
+
+def test_a_refusal_that_knows_no_more_is_no_news() -> None:
+    view = ClusterView().after(told(leader=1, epoch=5))
+
+    assert view.led_by(ORDERS, 2, 5, at(2)) is view
+    assert view.led_by(ORDERS, -1, 6, {}) is view
+    assert view.led_by(ORDERS, 9, 6, {}) is view, "nobody says where that is"
+    assert view.led_by(TopicPartition("orders", 7), 2, 6, at(2)) is view
+    assert view.led_by(TopicPartition("other", 0), 2, 6, at(2)) is view

@@ -25,6 +25,7 @@ Example:
   waystation consume orders --offset -10 --partition 0
   waystation consume orders --timestamp 2026-01-31T09:30:00Z --count 100
   waystation consume orders --group billing
+  waystation consume orders --from-beginning --where "value.country = 'DE'"
 """
 
 _PATIENCE_MS = 1_000
@@ -49,6 +50,7 @@ _POLL_MESSAGES = 1_000
     is_flag=True,
     help="Go on with new messages until Ctrl-C. Without a start, this is the default.",
 )
+@click.option("--where", metavar="CONDITION", help="Only messages of which this is true.")
 @click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; again.")
 @click.option("--group", "group_id", metavar="NAME", help="Read as a member of this group.")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
@@ -62,6 +64,7 @@ _POLL_MESSAGES = 1_000
 )
 @click.option("--key-separator", help="Print KEY, this, VALUE.  [default: only the value]")
 @click.option("--committed", is_flag=True, help="Leave out what transactions did not commit.")
+@click.option("--rack", default="", help="Where this runs: read from a replica there, if possible.")
 @bootstrap_option
 @json_option
 def consume(
@@ -70,6 +73,7 @@ def consume(
     offset: int | None,
     timestamp: str | None,
     follow: bool,
+    where: str | None,
     partitions: tuple[int, ...],
     group_id: str | None,
     count: int | None,
@@ -77,6 +81,7 @@ def consume(
     shape: str,
     key_separator: str | None,
     committed: bool,
+    rack: str,
     bootstrap: str,
     as_json: bool,
 ) -> None:
@@ -88,6 +93,10 @@ def consume(
     With --group it shares TOPIC with the group's other members, goes on where the group has got
     to and commits what it has printed, until Ctrl-C, --count or --timeout-ms. A group that is new
     begins with new messages, or with the oldest if --from-beginning is given.
+
+    --where takes an SQL condition over key, value, headers.NAME, timestamp, partition, offset and,
+    where values are JSON, value.NAME; --count counts what it lets through, and a group goes past
+    the rest.
 
     text writes values as they are, one per line, a tombstone as null. json writes the fields
     key, value, topic, partition, offset, timestamp, size and crc (and headers where there are
@@ -119,7 +128,9 @@ def consume(
             bootstrap=bootstrap,
             auto_offset_reset="earliest" if from_beginning else "latest",
             on_assigned=lambda _: joined.set(),
+            where=where,
             isolation=isolation,
+            client_rack=rack,
             metadata_timeout_ms=_PATIENCE_MS,
         ) as consumer:
             await _print(consumer, show, count, timeout_ms, None, joined.is_set)
@@ -129,7 +140,9 @@ def consume(
         async with Consumer(
             bootstrap=bootstrap,
             start=start,
+            where=where,
             isolation=isolation,
+            client_rack=rack,
             metadata_timeout_ms=_PATIENCE_MS,
         ) as consumer:
             chosen = await _chosen(consumer, topic, partitions)

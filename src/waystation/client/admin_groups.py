@@ -72,10 +72,16 @@ class GroupAdministration:
         self, *, states: Iterable[str] = (), kinds: Iterable[str] = ()
     ) -> list[GroupListing]:
         """Every group by name, or those in some states and of some kinds."""
-        found = []
-        for node in sorted(self._router.view.brokers):
-            found += await self._listed_by(node, list(states), list(kinds))
-        return sorted(found)
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
+
+        async def attempt() -> list[GroupListing]:
+            # When one is missing its groups may be anywhere: everybody is asked anew.
+            found = []
+            for node in sorted(self._router.view.brokers):
+                found += await self._listed_by(node, request)
+            return sorted(found)
+
+        return await self._patiently(attempt)
 
     async def describe_groups(self, group_ids: str | Iterable[str]) -> dict[str, GroupDescription]:
         """These groups and their members; ``GroupNotFoundError`` if one does not exist."""
@@ -218,25 +224,19 @@ class GroupAdministration:
     # --- behind the scenes ----------------------------------------------------------------------
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        return await self._router.retrying(attempt, self._router.settings.metadata_timeout_ms)
+        """A coordinator that died is missed when its lease has ended, and loads elsewhere."""
+        return await self._router.retrying(attempt, self._router.settings.request_timeout_ms)
 
-    async def _listed_by(
-        self, node: NodeId, states: list[str], kinds: list[str]
-    ) -> list[GroupListing]:
-        request = ListGroupsRequest(states_filter=states, types_filter=kinds)
-
-        async def attempt() -> list[GroupListing]:
-            told = await self._router.ask(self._router.to_node(node), request, ListGroupsResponse)
-            if told.error_code:
-                raise error_of(told.error_code, f"node {node}")
-            return [
-                GroupListing(
-                    one.group_id, one.group_state, one.group_type.lower(), one.protocol_type, node
-                )
-                for one in told.groups
-            ]
-
-        return await self._patiently(attempt)
+    async def _listed_by(self, node: NodeId, request: ListGroupsRequest) -> list[GroupListing]:
+        told = await self._router.ask(self._router.to_node(node), request, ListGroupsResponse)
+        if told.error_code:
+            raise error_of(told.error_code, f"node {node}")
+        return [
+            GroupListing(
+                one.group_id, one.group_state, one.group_type.lower(), one.protocol_type, node
+            )
+            for one in told.groups
+        ]
 
     async def _described(self, group_id: str) -> GroupDescription:
         coordinator = Coordinator(self._router, group_id)

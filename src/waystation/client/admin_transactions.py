@@ -74,10 +74,15 @@ class TransactionAdministration:
             producer_id_filters=list(producers),
             duration_filter=ANY_DURATION if open_for_ms is None else open_for_ms,
         )
-        found = []
-        for node in sorted(self._router.view.brokers):
-            found += await self._transactions_at(node, request)
-        return sorted(found)
+
+        async def attempt() -> list[TransactionListing]:
+            # When one is missing its transactions may be anywhere: everybody is asked anew.
+            found = []
+            for node in sorted(self._router.view.brokers):
+                found += await self._transactions_at(node, request)
+            return sorted(found)
+
+        return await self._with_patience(attempt)
 
     async def describe_transactions(
         self, transactional_ids: str | Iterable[str]
@@ -194,30 +199,26 @@ class TransactionAdministration:
     # --- behind the scenes ----------------------------------------------------------------------
 
     async def _with_patience(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        return await self._router.retrying(attempt, self._router.settings.metadata_timeout_ms)
+        """A coordinator that died is missed when its lease has ended, and loads elsewhere."""
+        return await self._router.retrying(attempt, self._router.settings.request_timeout_ms)
 
     async def _transactions_at(
         self, node: NodeId, request: ListTransactionsRequest
     ) -> list[TransactionListing]:
-        async def attempt() -> list[TransactionListing]:
-            told = await self._router.ask(
-                self._router.to_node(node), request, ListTransactionsResponse
+        told = await self._router.ask(self._router.to_node(node), request, ListTransactionsResponse)
+        if told.error_code:
+            raise error_of(told.error_code, f"node {node}")
+        if unknown := ", ".join(told.unknown_state_filters):
+            raise InvalidRequestError(
+                f"no transaction is ever {unknown}: try Ongoing, Prepared, PrepareCommit, "
+                "PrepareAbort, CompleteCommit, CompleteAbort or Empty"
             )
-            if told.error_code:
-                raise error_of(told.error_code, f"node {node}")
-            if unknown := ", ".join(told.unknown_state_filters):
-                raise InvalidRequestError(
-                    f"no transaction is ever {unknown}: try Ongoing, Prepared, PrepareCommit, "
-                    "PrepareAbort, CompleteCommit, CompleteAbort or Empty"
-                )
-            return [
-                TransactionListing(
-                    one.transactional_id, one.transaction_state, ProducerId(one.producer_id), node
-                )
-                for one in told.transaction_states
-            ]
-
-        return await self._with_patience(attempt)
+        return [
+            TransactionListing(
+                one.transactional_id, one.transaction_state, ProducerId(one.producer_id), node
+            )
+            for one in told.transaction_states
+        ]
 
     async def _transaction(self, transactional_id: str) -> TransactionDescription:
         coordinator = Coordinator(self._router, transactional_id, TRANSACTION)

@@ -91,7 +91,11 @@ class Coordinator:
 
     async def connection(self) -> Connection:
         """The connection for prompt answers."""
-        return await self._router.to_address(await self.find())
+        try:
+            return await self._router.to_address(await self.find())
+        except WaystationError:
+            self._address = None
+            raise
 
     async def find(self) -> Address:
         """Where the coordinator is, as far as is known; a retriable error if nobody knows."""

@@ -43,6 +43,7 @@ def fetch_request(
     settings: ConsumerSettings,
     wait_ms: int,
     connection: Connection,
+    rack: str = "",
 ) -> tuple[FetchRequest, int]:
     """One request for all of ``asked``, in that order."""
     topics: dict[str, FetchTopic] = {}
@@ -72,6 +73,7 @@ def fetch_request(
         max_bytes=settings.fetch_max_bytes,
         isolation_level=ISOLATION[settings.isolation],
         topics=list(topics.values()),
+        rack_id=rack,
     )
     return request, version
 

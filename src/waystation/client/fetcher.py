@@ -1,21 +1,25 @@
-"""Keeps the feeds filled: one fetch under way to each broker that leads one of them.
+"""Keeps the feeds filled: one fetch under way to each broker that one of them is read from.
 
 A partition is asked for while its feed holds less than ``fetch_partition_bytes`` and all
 feeds together less than ``prefetch_bytes``; so what waits in memory is bounded by that and
-one answer per broker.  Leaders are followed by metadata.  What cannot be mended by trying
+one answer per broker.  Leaders are followed by metadata and by refusals that name them; a reader
+in a rack goes where its leaders send it (``sources.py``).  What cannot be mended by trying
 again is left in ``troubled`` for ``poll`` to raise; meanwhile that feed is not fetched for.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from waystation.client.errors import PositionOutOfRangeError, error_of, is_retriable
 from waystation.client.feed import Feed
 from waystation.client.fetch import Asked, answers_in, fetch_request
 from waystation.client.message import Message
+from waystation.client.metadata import endpoints_in
 from waystation.client.router import Router
 from waystation.client.settings import ConsumerSettings
+from waystation.client.sources import Sources
 from waystation.messages.fetch import FetchResponse, PartitionData
 from waystation.model.errors import ErrorCode, WaystationError
 from waystation.model.ids import NodeId, TopicPartition
@@ -23,9 +27,13 @@ from waystation.model.offsets import Offset
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
 
+if TYPE_CHECKING:
+    from waystation.filters.selecting import Filter
+
 __all__ = ["Fetcher"]
 
 _IMPATIENT_MS = 50
+_NOBODY = -1
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -36,16 +44,24 @@ class Fetcher:
     is set whenever one joins them, or has trouble.
     """
 
-    def __init__(self, router: Router, settings: ConsumerSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        router: Router,
+        settings: ConsumerSettings,
+        clock: Clock,
+        where: "Filter | None" = None,
+    ) -> None:
         self.feeds: dict[TopicPartition, Feed] = {}
         self.turns: deque[Feed] = deque()
         self.troubled: dict[Feed, WaystationError] = {}
         self.arrived = asyncio.Event()
-        self._router, self._settings, self._clock = router, settings, clock
+        self._router, self._settings, self._clock, self._where = router, settings, clock, where
         self._tasks = Tasks()
         self._nodes: dict[NodeId, asyncio.Event] = {}
         self._paused_until: dict[TopicPartition, float] = {}
         self._failing_since: dict[TopicPartition, float] = {}
+        max_age_ms = router.settings.metadata_max_age_ms
+        self._sources = Sources(settings.client_rack, max_age_ms, clock)
         self._turn = 0
         router.on_change.append(self.wake)
 
@@ -56,7 +72,7 @@ class Fetcher:
 
     def wake(self) -> None:
         """Look again at what to ask for: feeds, their room or their leaders have changed."""
-        for node in self._leaders():
+        for node in self._nodes_read():
             if node not in self._nodes:
                 self._nodes[node] = asyncio.Event()
                 self._tasks.spawn(self._fetch_from(node), f"consumer-fetch {node}")
@@ -71,7 +87,8 @@ class Fetcher:
 
     def add(self, where: TopicPartition) -> Feed:
         """Begin to read a partition; nothing is fetched before someone says where to start."""
-        feed = self.feeds[where] = Feed(where, self._settings.batch_limit_bytes)
+        feed = Feed(where, self._settings.batch_limit_bytes, self._where)
+        self.feeds[where] = feed
         return feed
 
     def seek(self, feed: Feed, offset: Offset) -> None:
@@ -125,10 +142,10 @@ class Fetcher:
     # --- one broker -------------------------------------------------------------------------
 
     async def _fetch_from(self, node: NodeId) -> None:
-        """Ask ``node`` for what it leads, for as long as it leads something."""
+        """Ask ``node`` for what is read there, for as long as something is."""
         failures = 0
         try:
-            while node in self._leaders():
+            while node in self._nodes_read():
                 failures = await self._fetch_once(node, failures)
         finally:
             del self._nodes[node]
@@ -146,17 +163,19 @@ class Fetcher:
         except WaystationError as error:
             if not is_retriable(error):
                 self._trouble(asked, error)
+            self._sources.lost(node)
+            self.wake()
             self._router.want_refresh()
             await asyncio.sleep(self._router.backoff.delay_s(failures + 1))
             return failures + 1
         return 0
 
     def _to_ask(self, node: NodeId) -> tuple[list[Asked], bool]:
-        """The feeds with room that ``node`` leads, and whether others have none."""
+        """The feeds with room that are read from ``node``, and whether others have none."""
         room = self.buffered_bytes < self._settings.prefetch_bytes
         asked, left_out = [], False
         for where, feed in self.feeds.items():
-            if feed.fetch_at < 0 or self._router.view.leader(where) != node:
+            if feed.fetch_at < 0 or self._sources.of(where, self._router.view) != node:
                 continue
             if room and self._has_room(feed):
                 asked.append(Asked(feed, feed.life, feed.fetch_at))
@@ -189,22 +208,29 @@ class Fetcher:
         wait_ms = settings.fetch_max_wait_ms
         wait_ms = min(wait_ms, _IMPATIENT_MS) if left_out else wait_ms
         connection = await self._router.to_node(node, held=True)
-        request, version = fetch_request(asked, self._router.view, settings, wait_ms, connection)
+        request, version = fetch_request(
+            asked, self._router.view, settings, wait_ms, connection, self._sources.rack_at(node)
+        )
         timeout_s = (self._router.settings.request_timeout_ms + wait_ms) / 1_000
         response = await connection.ask(request, FetchResponse, timeout_s, version)
         if response.error_code:
             raise error_of(response.error_code, f"the fetch from node {node}")
         for one, told in answers_in(response, request, asked):
             if one.feed.life == one.life and one.feed.fetch_at == one.offset:
-                self._take(one.feed, told)
+                self._take(one.feed, told, node, response)
 
     # --- one partition's answer -------------------------------------------------------------
 
-    def _take(self, feed: Feed, told: PartitionData) -> None:
+    def _take(self, feed: Feed, told: PartitionData, node: NodeId, response: FetchResponse) -> None:
         if told.error_code:
-            self._failed(feed, told)
+            if not self._moves_on(feed, told, node, response):
+                self._failed(feed, told)
             return
         self._failing_since.pop(feed.partition, None)
+        if told.preferred_read_replica not in (_NOBODY, node):
+            where = feed.partition
+            self._sources.sent_to(where, told.preferred_read_replica, self._router.view)
+            self.wake()
         if told.records is None:
             return
         assert isinstance(told.records, memoryview), f"records came as {type(told.records)}"
@@ -215,6 +241,22 @@ class Fetcher:
         if feed.has_messages and feed not in self.turns:
             self.turns.append(feed)
             self.arrived.set()
+
+    def _moves_on(
+        self, feed: Feed, told: PartitionData, node: NodeId, response: FetchResponse
+    ) -> bool:
+        """Whether the partition can be read elsewhere at once, in spite of a refusal here."""
+        where = feed.partition
+        if told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            hint, at = told.current_leader, endpoints_in(response)
+            named = None if hint is None else (hint.leader_id, hint.leader_epoch)
+            elsewhere = self._router.strayed(where, node, named, at)
+        else:
+            elsewhere = self._router.view.leader(where) not in (None, node)
+        if elsewhere:
+            self._sources.refused(where)
+            self.wake()
+        return elsewhere
 
     def _failed(self, feed: Feed, told: PartitionData) -> None:
         where = feed.partition
@@ -244,6 +286,6 @@ class Fetcher:
             for where, feed in self.feeds.items()
         )
 
-    def _leaders(self) -> list[NodeId]:
-        leaders = (self._router.view.leader(where) for where in self.feeds)
-        return [leader for leader in dict.fromkeys(leaders) if leader is not None]
+    def _nodes_read(self) -> list[NodeId]:
+        nodes = (self._sources.of(where, self._router.view) for where in self.feeds)
+        return [node for node in dict.fromkeys(nodes) if node is not None]

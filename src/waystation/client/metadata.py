@@ -3,7 +3,7 @@
 An image is immutable; each Metadata response makes the next one.  Two promises:
 
 1. knowledge does not run back: of one topic id, a partition keeps its leader until a
-   response shows the same or a newer leader epoch;
+   response shows the same or a newer leader epoch, or a refusal a newer one (KIP-951);
 2. a topic that was deleted and made anew has another id, and everything is believed afresh.
 
 Asking and waiting are done in ``router.py``.
@@ -15,15 +15,19 @@ from typing import NamedTuple
 
 from waystation.client.bootstrap import Address
 from waystation.client.errors import code_of
+from waystation.messages.fetch import FetchResponse
 from waystation.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from waystation.messages.produce import ProduceResponse
 from waystation.model.errors import ErrorCode
 from waystation.model.ids import NO_NODE, NO_TOPIC_ID, LeaderEpoch, NodeId, TopicId, TopicPartition
 
-__all__ = ["BrokerView", "ClusterView", "PartitionView", "TopicView"]
+__all__ = ["BrokerView", "ClusterView", "PartitionView", "TopicView", "endpoints_in"]
+
+Endpoints = ProduceResponse | FetchResponse
 
 
 class BrokerView(NamedTuple):
@@ -115,6 +119,30 @@ class ClusterView:
             refused=refused,
         )
 
+    def led_by(
+        self, where: TopicPartition, leader: int, epoch: int, at: Mapping[int, BrokerView]
+    ) -> "ClusterView":
+        """The image once a refusal has named the leader; itself if that is no news.
+
+        ``at`` tells where leaders are whom refusals name.
+        """
+        topic, known = self.topics.get(where.topic), self.find(where)
+        node = NodeId(leader)
+        if topic is None or known is None or epoch <= known.epoch:
+            return self
+        broker = at.get(leader) or self.brokers.get(node)
+        if broker is None:
+            return self
+        led = known._replace(leader=node, epoch=LeaderEpoch(epoch))
+        partitions = list(topic.partitions)
+        partitions[where.partition] = led
+        moved = TopicView(topic.name, topic.id, topic.internal, tuple(partitions))
+        return replace(
+            self,
+            brokers={**self.brokers, node: broker},
+            topics={**self.topics, topic.name: moved},
+        )
+
     def only(self, names: Iterable[str]) -> "ClusterView":
         """The image without topics that nobody follows any more."""
         keep = set(names)
@@ -127,6 +155,14 @@ class ClusterView:
 
 # A topic some of whose partitions have no leader still shows all of them.
 _HAS_PARTITIONS = (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def endpoints_in(response: Endpoints) -> dict[int, BrokerView]:
+    """Where those are whom the refusals in a response name as leaders."""
+    return {
+        told.node_id: BrokerView(NodeId(told.node_id), Address(told.host, told.port), told.rack)
+        for told in response.node_endpoints
+    }
 
 
 def _brokers(response: MetadataResponse) -> dict[NodeId, BrokerView]:

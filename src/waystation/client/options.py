@@ -66,6 +66,7 @@ class ConsumerOptions(ConnectionOptions, total=False):
 
     auto_offset_reset: str
     isolation: str
+    client_rack: str
     fetch_max_wait_ms: int
     fetch_min_bytes: int
     fetch_max_bytes: int

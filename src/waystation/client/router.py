@@ -12,7 +12,7 @@ not the router.  Only ``start`` gives up at once, so that a wrong address is tol
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from random import Random
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from waystation.client.errors import (
     error_of,
     is_retriable,
 )
-from waystation.client.metadata import ClusterView, TopicView
+from waystation.client.metadata import BrokerView, ClusterView, TopicView
 from waystation.client.pool import Pool
 from waystation.client.settings import ConnectionSettings
 from waystation.client.transport import Connect, connect_tcp
@@ -45,6 +45,8 @@ __all__ = ["Router"]
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
+Hint = tuple[int, int]
+"""Whom a refusal names as leader, and in which epoch."""
 _ANOTHER_S = 1.0
 
 
@@ -118,6 +120,23 @@ class Router:
     def want_refresh(self) -> None:
         """Say that the image is out of date; returns at once."""
         self._wanted.set()
+
+    def strayed(
+        self, where: TopicPartition, by: NodeId, hint: Hint | None, at: Mapping[int, BrokerView]
+    ) -> bool:
+        """A broker refused to answer for a partition; true if another can be asked at once.
+
+        It may have named that one, with its address (KIP-951).  Otherwise a new image is wanted.
+        """
+        if hint is not None:
+            before, self.view = self.view, self.view.led_by(where, *hint, at)
+            if self.view is not before:
+                for told in self.on_change:
+                    told()
+        if self.view.leader(where) in (None, by):
+            self.want_refresh()
+            return False
+        return True
 
     async def refresh(self) -> None:
         """Wait for an image that was asked for after this call began."""

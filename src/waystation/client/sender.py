@@ -23,6 +23,7 @@ from waystation.client.errors import (
     error_of,
     is_retriable,
 )
+from waystation.client.metadata import endpoints_in
 from waystation.client.outgoing import Outgoing, OutgoingBatch, OutgoingLane
 from waystation.client.produce import answers_in, produce_request
 from waystation.client.router import Router
@@ -283,8 +284,9 @@ class Sender:
         self._requests[node] -= 1
         error = answer.exception()
         if error is None:
-            for batch, told in answers_in(answer.result(), request, batches):
-                self._settle(batch, told)
+            response = answer.result()
+            for batch, told in answers_in(response, request, batches):
+                self._settle(batch, told, node, response)
         else:
             assert isinstance(error, WaystationError), f"{error!r} came out of a connection"
             self._router.want_refresh()
@@ -293,7 +295,13 @@ class Sender:
         for lane in self._behind.pop(node, ()):
             self.mark(lane)
 
-    def _settle(self, batch: Outgoing, told: PartitionProduceResponse | None) -> None:
+    def _settle(
+        self,
+        batch: Outgoing,
+        told: PartitionProduceResponse | None,
+        node: NodeId,
+        response: ProduceResponse,
+    ) -> None:
         """Act on the broker's word about one batch."""
         subject = _subject(batch)
         if told is None:
@@ -312,6 +320,11 @@ class Sender:
             if too_large and self._goes_on and isinstance(batch, OutgoingBatch):
                 batch.lane.cut(batch, self._accumulator.halved(batch))
                 self.mark(batch.lane)
+            elif error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                hint, at = told.current_leader, endpoints_in(response)
+                named = None if hint is None else (hint.leader_id, hint.leader_epoch)
+                at_once = self._router.strayed(batch.lane.partition, node, named, at)
+                self._try_again(batch, error, at_once=at_once)
             elif is_retriable(error):
                 self._router.want_refresh()
                 self._try_again(batch, error)
@@ -323,9 +336,9 @@ class Sender:
         self._accumulator.acknowledged(batch, base_offset, append_time)
         self.mark(batch.lane)
 
-    def _try_again(self, batch: Outgoing, error: WaystationError) -> None:
+    def _try_again(self, batch: Outgoing, error: WaystationError, *, at_once: bool = False) -> None:
         """Send the batch again after the back-off, unless its time is over by then."""
-        wait_s = self._router.backoff.delay_s(batch.attempts)
+        wait_s = 0.0 if at_once else self._router.backoff.delay_s(batch.attempts)
         if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
             wait_s = min(wait_s, _MARKERS_S)
         retry_at = self._clock.monotonic() + wait_s
