@@ -16,13 +16,13 @@ from uuid import UUID
 from tests.simulation.share_witness import Witness
 from waystation.model.errors import (
     FencedLeaderEpochError,
-    FencedStateEpochError,
-    InvalidRecordStateError,
+    StorageError,
     WaystationError,
 )
 from waystation.model.ids import LeaderEpoch, TopicId
 from waystation.model.machines import Outcome
 from waystation.model.offsets import Millis, Offset
+from waystation.sharing.leader import QueueLeader, Steps
 from waystation.sharing.ordered_partition import OrderedPartition, Shown
 from waystation.sharing.persister import Initialize, Read, StateRead, Write
 from waystation.sharing.settings import QueueSettings, ShareSettings
@@ -234,11 +234,14 @@ class Leader:
     def __init__(self, life: Life, epoch: int) -> None:
         self.life, self.epoch = life, epoch
         self.is_dead = False
-        self.queue: SharePartition | None = None
-        self.state_epoch = -1
+        self.machine: QueueLeader[SharePartition] | None = None
         self._asked = 0
-        self._waiting: list[tuple[int, list[int], Callable[[object], None]]] = []
         self.load()
+
+    @property
+    def queue(self) -> SharePartition | None:
+        """What it leads, once it is loaded."""
+        return None if self.machine is None else self.machine.queue
 
     def describe(self) -> object:
         """For a failing run."""
@@ -265,9 +268,9 @@ class Leader:
             self.is_dead = isinstance(answer, FencedLeaderEpochError)
             return
         kind = OrderedPartition if self.life.is_ordered else SharePartition
-        self.queue = kind(answer.start, lambda: self.life.group, lambda: self.life.broker)
-        self.queue.load(Millis(self.life.now), answer.batches)
-        self.state_epoch = answer.state_epoch
+        queue = kind(answer.start, lambda: self.life.group, lambda: self.life.broker)
+        queue.load(Millis(self.life.now), answer.batches)
+        self.machine = QueueLeader(QUEUE, LeaderEpoch(self.epoch), answer.state_epoch, queue)
         counts = {
             offset: batch.deliveries
             for batch in answer.batches
@@ -278,44 +281,29 @@ class Leader:
 
     def tick(self) -> None:
         """Let locks run out, and keep writing."""
-        if self.is_dead or self.queue is None:
+        if self.is_dead or self.machine is None:
             return
         self.sync(lambda queue, now: queue.tick(now))
-        self.write()
+        self.carry_out(Steps((), self.machine.due()))
         self.life.after(10, self.tick)
 
-    def write(self) -> None:
-        """Send what has changed; one write at a time."""
-        assert self.queue is not None
-        change = self.queue.take_change()
-        if change is None:
-            return
-        self._asked += 1
-        command = Write(
-            QUEUE, self.state_epoch, LeaderEpoch(self.epoch), change.start, change.batches
-        )
-        self.life.coordinator.ask(command, partial(self.wrote, self._asked))
-        self.life.after(200, partial(self.wrote, self._asked, TimeoutError()))
+    def carry_out(self, steps: Steps) -> None:
+        """Answer, and write; a write that is not answered soon is given up."""
+        for to, answer in steps.replies:
+            to(answer)
+        if steps.write is not None:
+            self._asked += 1
+            self.life.coordinator.ask(steps.write, partial(self.wrote, self._asked))
+            self.life.after(200, partial(self.wrote, self._asked, StorageError("too late")))
 
     def wrote(self, number: int, answer: object) -> None:
         """A write was answered, or was given up."""
-        if self.is_dead or self.queue is None or number != self._asked:
+        if self.is_dead or self.machine is None or number != self._asked:
             return
         self._asked += 1  # whatever else comes for this write comes too late
-        if isinstance(answer, FencedLeaderEpochError | FencedStateEpochError):
-            self.is_dead = True
-            return
-        if answer is not None:
-            self.queue.change_lost()
-            return
-        self.queue.change_written()
-        safe = [entry for entry in self._waiting if entry[0] <= self.queue.stored]
-        self._waiting = [entry for entry in self._waiting if entry[0] > self.queue.stored]
-        for _, accepted, to in safe:
-            for offset in accepted:
-                self.life.witness.told_accepted(self.epoch, offset)
-            self.life.send(partial(to, None))
-        self.write()
+        assert answer is None or isinstance(answer, WaystationError)
+        self.carry_out(self.machine.wrote(answer))
+        self.is_dead = self.machine.fenced_by is not None
 
     # --- consumers ----------------------------------------------------------------------------
 
@@ -372,7 +360,7 @@ class Leader:
         self, member: str, said: list[tuple[int, int]], to: Callable[[object], None]
     ) -> None:
         """A consumer says what became of messages."""
-        if self.is_dead or self.queue is None:
+        if self.is_dead or self.machine is None:
             return
         batches = [Acknowledgement(Offset(at), Offset(at + 1), kind) for at, kind in sorted(said)]
         for offset, kind in said:
@@ -381,14 +369,16 @@ class Leader:
                     self.life.witness.asked_to_accept(offset)
                 if kind == REJECT:
                     self.life.witness.asked_to_reject(offset)
-        try:
-            self.sync(lambda queue, now: queue.acknowledge(now, member, batches))
-        except InvalidRecordStateError as refusal:
-            self.life.send(partial(to, refusal))
-            return
-        accepted = [offset for offset, kind in said if kind == ACCEPT]
-        self._waiting.append((self.queue.version, accepted, to))
-        self.write()
+
+        def answered(answer: object) -> None:
+            for offset, kind in said if answer is None else ():
+                if kind == ACCEPT:
+                    self.life.witness.told_accepted(self.epoch, offset)
+            self.life.send(partial(to, answer))
+
+        machine = self.machine
+        steps = self.sync(lambda _, now: machine.acknowledge(now, member, batches, answered))
+        self.carry_out(steps)
 
     def leave(self, member: str) -> None:
         """A consumer goes."""

@@ -1,0 +1,110 @@
+"""A queue's leader: what to write to the share coordinator, and whom to answer when.
+
+The queue decides at once; its consumers are answered once what they were told is stored.  One
+write is under way at a time and takes along everything that has happened since the last one.
+Promises:
+
+1. an acknowledgement is answered with yes only after it is stored;
+2. what was asked first is answered first;
+3. a leader that was fenced answers nobody with yes any more, and its queue is of no use.
+
+``share_partition.py`` is the queue; whoever runs a leader carries out its ``Steps``.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from waystation.model.errors import (
+    FencedLeaderEpochError,
+    FencedStateEpochError,
+    WaystationError,
+)
+from waystation.model.ids import LeaderEpoch
+from waystation.model.machines import Reply, Waiter
+from waystation.model.offsets import Millis
+from waystation.sharing.persister import Write
+from waystation.sharing.share_partition import SharePartition
+from waystation.sharing.state_records import QueueId
+from waystation.sharing.states import Acknowledgement
+
+Q = TypeVar("Q", bound=SharePartition)
+
+
+class Steps(NamedTuple):
+    """What follows from one event: answers to give, and what to write.
+
+    Each write is to be answered by ``wrote``, once.
+    """
+
+    replies: Sequence[Reply] = ()
+    write: Write | None = None
+
+
+class QueueLeader(Generic[Q]):
+    """One queue in one term of its leader."""
+
+    __slots__ = ("_id", "_leader_epoch", "_state_epoch", "_waiting", "fenced_by", "queue")
+
+    def __init__(
+        self, queue_id: QueueId, leader_epoch: LeaderEpoch, state_epoch: int, queue: Q
+    ) -> None:
+        """``queue`` has loaded what was read under these epochs."""
+        self.queue = queue
+        self._id, self._leader_epoch, self._state_epoch = queue_id, leader_epoch, state_epoch
+        self._waiting: deque[tuple[int, Waiter]] = deque()
+        self.fenced_by: WaystationError | None = None
+
+    def acknowledge(
+        self,
+        now: Millis,
+        member_id: str,
+        acknowledgements: Sequence[Acknowledgement],
+        to: Waiter,
+    ) -> Steps:
+        """Follow what a consumer says; answered by ``None``."""
+        if self.fenced_by is not None:
+            return Steps([Reply(to, self.fenced_by)])
+        try:
+            self.queue.acknowledge(now, member_id, acknowledgements)
+        except WaystationError as refusal:
+            return Steps([Reply(to, refusal)])
+        if self.queue.stored == self.queue.version:
+            return Steps([Reply(to, None)])  # renewing, say, leaves nothing to store
+        self._waiting.append((self.queue.version, to))
+        return Steps((), self.due())
+
+    def due(self) -> Write | None:
+        """What is to be written now; to be asked after every event that may change the queue."""
+        if self.fenced_by is not None:
+            return None
+        change = self.queue.take_change()
+        if change is None:
+            return None
+        return Write(self._id, self._state_epoch, self._leader_epoch, change.start, change.batches)
+
+    def wrote(self, error: WaystationError | None) -> Steps:
+        """The write that was under way is stored, refused, or nobody knows."""
+        if self.fenced_by is not None:
+            return Steps()
+        if isinstance(error, FencedLeaderEpochError | FencedStateEpochError):
+            self.fenced_by = error
+            return Steps(self._refuse_all(error))
+        if error is not None:
+            self.queue.change_lost()
+            return Steps()  # whoever runs it waits a little before it asks ``due`` again
+        self.queue.change_written()
+        replies = []
+        while self._waiting and self._waiting[0][0] <= self.queue.stored:
+            replies.append(Reply(self._waiting.popleft()[1], None))
+        return Steps(replies, self.due())
+
+    def resign(self, error: WaystationError) -> Steps:
+        """Another broker leads: nobody here is answered with yes any more."""
+        self.fenced_by = error
+        return Steps(self._refuse_all(error))
+
+    def _refuse_all(self, error: WaystationError) -> list[Reply]:
+        refused = [Reply(to, error) for _, to in self._waiting]
+        self._waiting.clear()
+        return refused

@@ -1,0 +1,98 @@
+"""A queue's leader: nobody is told yes before it is stored, nor after it was fenced."""
+
+from typing import Any
+from uuid import UUID
+
+from tests.sharing.queues import NOW, queue, take
+from waystation.model.errors import (
+    FencedLeaderEpochError,
+    InvalidRecordStateError,
+    StorageError,
+)
+from waystation.model.ids import LeaderEpoch, TopicId
+from waystation.model.offsets import Offset
+from waystation.sharing.leader import QueueLeader, Steps
+from waystation.sharing.share_partition import SharePartition
+from waystation.sharing.state_records import QueueId
+from waystation.sharing.states import ACCEPT, RENEW, Acknowledgement
+
+QUEUE = QueueId("g", TopicId(UUID(int=1)), 0)
+
+
+class Told:
+    """A leader, and what its consumers were told."""
+
+    def __init__(self) -> None:
+        self.leader: QueueLeader[SharePartition] = QueueLeader(QUEUE, LeaderEpoch(3), 7, queue())
+        self.answers: dict[str, Any] = {}
+        take(self.leader.queue, "a", 10)
+
+    def say(self, name: str, first: int, end: int, kind: int = ACCEPT) -> Steps:
+        said = [Acknowledgement(Offset(first), Offset(end), kind)]
+        return self.done(
+            self.leader.acknowledge(
+                NOW, "a", said, lambda answer: self.answers.update({name: answer})
+            )
+        )
+
+    def done(self, steps: Steps) -> Steps:
+        for to, answer in steps.replies:
+            to(answer)
+        return steps
+
+
+def test_yes_is_said_once_it_is_stored() -> None:
+    told = Told()
+    first = told.say("one", 0, 2)
+    second = told.say("two", 2, 4)
+
+    assert first.write == (QUEUE, 7, 3, 2, ())
+    assert second.write is None
+    assert told.answers == {}
+    third = told.done(told.leader.wrote(None))
+    assert told.answers == {"one": None}
+    assert third.write is not None
+    assert third.write.start == 4
+    told.done(told.leader.wrote(None))
+    assert told.answers == {"one": None, "two": None}
+
+
+def test_a_write_that_got_lost_is_repeated() -> None:
+    told = Told()
+    told.say("one", 0, 2)
+    told.done(told.leader.wrote(StorageError("slow")))
+
+    assert told.answers == {}
+    assert told.leader.due() == (QUEUE, 7, 3, 2, ())
+    told.done(told.leader.wrote(None))
+    assert told.answers == {"one": None}
+
+
+def test_who_was_fenced_says_no() -> None:
+    told = Told()
+    told.say("one", 0, 2)
+    fenced = FencedLeaderEpochError("over")
+    told.done(told.leader.wrote(fenced))
+    told.say("two", 2, 3)
+
+    assert told.answers == {"one": fenced, "two": fenced}
+    assert told.leader.due() is None
+    assert told.leader.wrote(None) == Steps()
+
+
+def test_who_resigns_says_no() -> None:
+    told, gone = Told(), StorageError("gone")
+    told.say("one", 0, 2)
+    told.done(told.leader.resign(gone))
+
+    assert told.answers == {"one": gone}
+
+
+def test_what_leaves_nothing_to_store_is_answered_at_once() -> None:
+    told = Told()
+    told.say("renewed", 0, 2, RENEW)
+    told.say("refused", 50, 52)
+
+    assert told.answers["renewed"] is None
+    assert isinstance(told.answers["refused"], InvalidRecordStateError)
+    assert told.leader.due() is None
