@@ -130,3 +130,22 @@ def test_a_topic_that_is_not_there_is_one_line(bootstrap: str) -> None:
 def test_two_starts_are_a_usage_error(bootstrap: str) -> None:
     assert consume(bootstrap, "orders", "--from-beginning", "--offset", "3").code == 2
     assert consume(bootstrap, "orders", "--timestamp", "noon").code == 2
+
+
+def test_a_condition_chooses_what_is_printed(bootstrap: str, filled: str) -> None:
+    def chosen(where: str, *options: str) -> list[str]:
+        return values(consume(bootstrap, filled, "--where", where, *options))
+
+    assert chosen("key IN ('k2', 'k5')", "--from-beginning") == ["v2", "v5"]
+    assert chosen("offset >= 4", "--from-beginning", "--count", "2") == ["v4", "v5"]
+    assert chosen("value = 'nothing'", "--from-beginning") == []
+
+
+def test_a_condition_that_is_none_is_shown_with_the_place(bootstrap: str, filled: str) -> None:
+    ended = consume(bootstrap, filled, "--where", "key LIKE 'k%' AND contry = 'DE'")
+
+    assert ended.code != 0
+    assert "unknown field contry" in ended.err
+    lines = ended.err.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if "^" in line]
+    assert lines[at - 1][lines[at].index("^") :].startswith("contry = 'DE'")

@@ -8,7 +8,7 @@ import pytest
 
 from waystation import Admin, Consumer, Message, Producer, TopicPartition
 from waystation.client.places import Places
-from waystation.model.errors import InvalidRequestError
+from waystation.model.errors import InvalidFilterError, InvalidRequestError
 from waystation.model.offsets import Offset
 
 # Within retention: older records would be gone before they are read, on a slow day.
@@ -198,3 +198,33 @@ async def test_a_large_topic_is_read_within_a_small_prefetch(bootstrap: str, top
         messages = await take(consumer, 3_000)
 
     assert [int((one.value or b"-1")[:6]) for one in messages] == list(range(3_000))
+
+
+async def test_a_filter_chooses_what_is_handed_out(bootstrap: str, filled: str) -> None:
+    where = "value LIKE '%7' AND partition = 1"
+    async with Consumer(topics=filled, bootstrap=bootstrap, where=where) as consumer:
+        messages = await take(consumer, 20)
+
+        assert [message.value for message in messages] == [b"%d" % one for one in range(7, 200, 10)]
+        assert await consumer.poll(timeout_ms=200) == []
+        assert [consumer.position(each) for each in consumer.assignment] == [100, 100]
+
+
+async def test_a_group_goes_past_what_the_filter_leaves_out(bootstrap: str, filled: str) -> None:
+    group = f"group-of-{filled}"
+    async with Consumer(
+        group, filled, bootstrap=bootstrap, auto_offset_reset="earliest", where="value = '7'"
+    ) as consumer:
+        (message,) = await take(consumer, 1)
+        while any(consumer.position(each) < 100 for each in consumer.assignment):
+            assert await consumer.poll(timeout_ms=100) == []
+        await consumer.commit()
+        committed = await consumer.committed()
+
+    assert message.value == b"7"
+    assert [at.offset for at in committed.values() if at is not None] == [100, 100]
+
+
+def test_a_filter_that_is_none_is_refused_before_anybody_connects() -> None:
+    with pytest.raises(InvalidFilterError, match="unknown field contry"):
+        Consumer(topics="orders", where="contry = 'DE'")

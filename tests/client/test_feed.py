@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waystation.client.feed import Feed
+from waystation.filters.selecting import Filter
 from waystation.messages.fetch import AbortedTransaction
 from waystation.model.errors import CorruptBatchError
 from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
@@ -53,8 +54,8 @@ def marker(base: int, producer: int, kind: int) -> bytearray:
     return raw
 
 
-def feed_at(offset: int) -> Feed:
-    feed = Feed(WHERE, limit_bytes=1 << 20)
+def feed_at(offset: int, where: str | None = None) -> Feed:
+    feed = Feed(WHERE, limit_bytes=1 << 20, where=None if where is None else Filter(where))
     feed.seek(Offset(offset))
     return feed
 
@@ -181,3 +182,46 @@ def test_everything_comes_out_in_order_and_once(
     assert taken == list(range(start, base))
     assert feed.buffered_bytes == 0
     assert feed.position == base
+
+
+# --- filters --------------------------------------------------------------------------------
+
+
+def test_only_what_the_filter_chooses_comes_out() -> None:
+    feed = feed_at(0, "value LIKE 'y%'")
+    feed.add(memoryview(batch(0, [b"n", b"y1", b"n", b"y2", b"n"]) + batch(5, [b"n"])))
+
+    assert offsets(feed, 1) == [1]
+    assert feed.position == 2
+    assert offsets(feed) == [3]
+    assert feed.position == 5, "the rest of the batch is done with the last that was chosen"
+    assert offsets(feed) == []
+    assert feed.position == 6
+
+
+def test_a_filter_sees_the_partition_and_starts_at_the_position() -> None:
+    feed = feed_at(2, "partition = 0 AND offset < 4")
+    feed.add(memoryview(batch(0, [b"a", b"b", b"c", b"d", b"e"])))
+
+    assert offsets(feed) == [2, 3]
+    assert feed.position == 5
+
+
+def test_what_a_transaction_took_back_does_not_come_though_it_is_chosen() -> None:
+    feed = feed_at(0, "value = 'y'")
+    taken_back = batch(0, [b"y", b"n"], producer=7, transactional=True)
+    raw = taken_back + marker(2, 7, 0) + batch(3, [b"n", b"y"], producer=7, transactional=True)
+    feed.add(memoryview(raw), [AbortedTransaction(producer_id=7, first_offset=0)])
+
+    assert [offset for _ in range(3) for offset in offsets(feed)] == [4]
+    assert feed.position == 5
+
+
+def test_a_corrupt_batch_is_found_though_nothing_of_it_would_be_chosen() -> None:
+    feed = feed_at(0, "FALSE")
+    raw = batch(0, [b"a"])
+    raw[-1] ^= 1
+    feed.add(memoryview(raw))
+
+    with pytest.raises(CorruptBatchError, match="orders-0 at offset 0"):
+        feed.take(10)

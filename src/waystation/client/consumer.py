@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from random import Random
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
 from waystation.client.errors import ClosedError
@@ -44,6 +44,9 @@ from waystation.model.offsets import Offset
 from waystation.runtime.clock import Clock, SystemClock
 from waystation.runtime.tasks import Tasks
 
+if TYPE_CHECKING:
+    from waystation.filters.selecting import Filter
+
 __all__ = ["Consumer", "Start"]
 
 _TURN = 256
@@ -55,7 +58,8 @@ class Consumer:
 
     Options are keywords, documented in ``settings.py``.  Where it has no position, and its group
     none either, it begins at ``start`` or else where ``auto_offset_reset`` says.  Without a group,
-    partitions that a topic gets later are read from their start.
+    partitions that a topic gets later are read from their start.  Of what it reads it hands out
+    the messages that the expression ``where`` means (docs/filters.md); the others count as read.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Consumer:
         *,
         bootstrap: str = DEFAULT_BOOTSTRAP,
         start: Start | None = None,
+        where: str | None = None,
         on_assigned: Listener | None = None,
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
@@ -81,6 +86,7 @@ class Consumer:
             raise InvalidGroupIdError("delivery='exactly-once' needs a group: give it a group_id")
         if start is not None or group_id is None:
             start = checked_start(self.settings.auto_offset_reset if start is None else start)
+        self._where = None if where is None else _filter(where)
         self._group_id = group_id
         self._first_topics = topics
         self._listeners = Listeners(on_assigned, on_revoked, on_lost)
@@ -106,7 +112,7 @@ class Consumer:
         """
         if self._fetcher is None:
             await self._router.start()
-            self._fetcher = Fetcher(self._router, self.settings, self._clock)
+            self._fetcher = Fetcher(self._router, self.settings, self._clock, self._where)
             self._router.on_change.append(self._find_new_partitions)
             self._group = self._new_group(self._fetcher)
             self._handing = HandingOut(self._router, self._fetcher, self._places, self._group)
@@ -468,6 +474,12 @@ class Consumer:
         if self._fetcher is None:
             raise _not_open()
         return self._fetcher
+
+
+def _filter(expression: str) -> "Filter":
+    from waystation.filters.selecting import Filter  # most programs never need the compiler
+
+    return Filter(expression)
 
 
 def _not_open() -> ClosedError:

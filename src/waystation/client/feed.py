@@ -5,13 +5,14 @@ fetched ahead costs its bytes on the wire and no more.  Promises:
 
 1. messages come out in the order of their offsets, none before the position, none twice;
 2. a batch's checksum is verified before any of its messages is handed out;
-3. what is not for the application's eyes is never handed out (``visible.py`` says what is).
+3. what is not for the application's eyes is never handed out (``visible.py`` says what is), nor
+   what its filter does not choose; the position moves past both.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from waystation.client.message import Message
 from waystation.client.visible import Visibility
@@ -21,6 +22,10 @@ from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
 from waystation.records.batch import rows_of
 from waystation.records.header import BatchHeader, batches, check
+from waystation.records.record import Row
+
+if TYPE_CHECKING:
+    from waystation.filters.selecting import Filter
 
 __all__ = ["Feed"]
 
@@ -43,9 +48,11 @@ class Feed:
 
     __slots__ = (
         "_batches",
+        "_behind",
         "_decoded",
         "_limit_bytes",
         "_visibility",
+        "_where",
         "buffered_bytes",
         "fetch_at",
         "life",
@@ -53,12 +60,15 @@ class Feed:
         "position",
     )
 
-    def __init__(self, partition: TopicPartition, limit_bytes: int) -> None:
+    def __init__(
+        self, partition: TopicPartition, limit_bytes: int, where: "Filter | None" = None
+    ) -> None:
         self.partition = partition
         self.position = self.fetch_at = Offset(-1)
         self.life = 0
         self.buffered_bytes = 0
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._where = limit_bytes, where
+        self._behind = Offset(-1)
         self._batches: deque[_Waiting] = deque()
         self._decoded: deque[Message] = deque()
         self._visibility = Visibility(limit_bytes)
@@ -104,7 +114,8 @@ class Feed:
             for _ in taken:
                 decoded.popleft()
         if taken:
-            self.position = Offset(taken[-1].offset + 1)
+            # With the last that is chosen of a batch the rest of it is done too.
+            self.position = Offset(taken[-1].offset + 1) if decoded else self._behind
         return taken
 
     def _decode(self, waiting: _Waiting) -> None:
@@ -114,7 +125,7 @@ class Feed:
         try:
             check(view, at)
             if self._visibility.shows(view, at, header):
-                rows = rows_of(view, at, limit_bytes=self._limit_bytes)
+                rows = self._chosen(view, at)
                 topic, partition = self.partition
                 start = self.position
                 self._decoded.extend(
@@ -130,8 +141,21 @@ class Feed:
                 f"{self.partition} at offset {header.base_offset}: {error}; to go on behind it, "
                 f"seek to {header.next_offset}"
             ) from error
+        self._behind = header.next_offset
         if not self._decoded:
             self.position = header.next_offset
+
+    def _chosen(self, view: memoryview, at: int) -> list[Row]:
+        """The messages of a batch, or those that the filter chooses; of none nothing is built."""
+        if self._where is None:
+            return rows_of(view, at, limit_bytes=self._limit_bytes)
+        numbers = self._where.matching(
+            view, self.partition.partition, at, limit_bytes=self._limit_bytes
+        )
+        if not numbers:
+            return []
+        rows = rows_of(view, at, limit_bytes=self._limit_bytes)
+        return [rows[number] for number in numbers]
 
     def _clear(self) -> None:
         self._batches.clear()
