@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
 from tests.support.etcd import EtcdCluster
 from waystation.client.admin import Admin
+from waystation.cluster import keys
 from waystation.coordination.etcd import EtcdStore
 from waystation.coordination.sqlite import SqliteStore
+from waystation.coordination.store import Lease
 from waystation.model.errors import (
     DuplicateBrokerError,
     StoreUnavailableError,
@@ -97,6 +100,33 @@ async def test_a_broker_that_was_killed_knows_its_own_last_life(tmp_path: Path) 
 
         assert monotonic() - began < 5
         assert node.broker.broker_epoch > first.epoch
+        await node.stop()
+
+
+async def test_a_lease_that_ends_while_a_broker_joins_costs_another_try(tmp_path: Path) -> None:
+    class ShortOfBreath(SqliteStore):
+        """Lets the first lease end as soon as something hangs on it."""
+
+        ended = False
+
+        async def txn(self, compares: Any, puts: Any, *more: Any, **leases: Any) -> Any:
+            done = await super().txn(compares, puts, *more, **leases)
+            if not self.ended and keys.broker(NodeId(1)) in puts:
+                self.ended = True
+                await self._lease.revoke()
+            return done
+
+        async def lease(self, ttl_ms: int) -> Lease:
+            self._lease = await super().lease(ttl_ms)
+            return self._lease
+
+    async with ShortOfBreath(tmp_path / "store.sqlite") as store:
+        node = Node(settings(tmp_path / "data"), store=store)
+        await node.start()
+
+        assert store.ended
+        assert (await store.get(keys.broker(NodeId(1)))).items
+        assert node.broker.image.controller is not None
         await node.stop()
 
 

@@ -14,7 +14,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -125,9 +125,14 @@ class ProcessCluster:
         """Start brokers, side by side, and wait until they are ready."""
         with ThreadPoolExecutor(max(len(numbers), 1)) as threads:
             started = [threads.submit(self.brokers[number].start) for number in numbers]
-            for number, one in zip(numbers, started, strict=True):
+            wait(started)
+            self.running |= {
+                number
+                for number, one in zip(numbers, started, strict=True)
+                if one.exception() is None
+            }
+            for one in started:
                 one.result()
-                self.running.add(number)
 
     def kill(self, *numbers: int) -> None:
         """kill -9, one as soon after the other as can be."""

@@ -55,6 +55,7 @@ from waystation.telemetry.logs import get_logger
 
 _events = get_logger("broker")
 
+_JOINS_MAX = 10
 # A lease is renewed three times within its life, so that one lost renewal costs nothing.
 _RENEWALS = 3
 # What a lease may last longer than was asked: stores look now and then, and count in seconds.
@@ -161,8 +162,20 @@ class Membership:
         return image
 
     async def join(self, place: Place) -> ClusterImage:
-        """Register; elect leaders for what this node alone holds; the image that results."""
+        """Register; elect leaders for what this node alone holds; the image that results.
+
+        A store or machine so slow that the lease has ended before all of it was said is given
+        some more tries: a whole cluster that comes back at once is as busy as it will ever be.
+        """
         self._place = place
+        for _ in range(_JOINS_MAX - 1):
+            try:
+                return await self._join()
+            except LeaseExpiredError as error:
+                _events.warning("membership.lost", node=self._node, reason=str(error))
+        return await self._join()
+
+    async def _join(self) -> ClusterImage:
         await self._wait_for_the_last_life()
         alone = await self._register()
         image = await self._view.load()
