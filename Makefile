@@ -8,7 +8,8 @@ STAMPS := .venv/stamps
 # What is compiled has a .pxd beside it.
 COMPILED := $(wildcard src/waystation/records/*.pxd src/waystation/filters/*.pxd)
 COMPILED += $(COMPILED:.pxd=.py)
-# pytest workers for the tests that share the machine; tests marked `alone` follow, one by one.
+# pytest workers for the tests that share the machine: first the many quick ones, then files marked
+# `heavy`; tests marked `alone` follow, one by one.
 WORKERS ?= 2
 # How many worlds `make simulate` lets live.
 SEEDS ?= 100
@@ -21,8 +22,9 @@ help: ## list the targets
 run: $(STAMPS)/run ## start a broker: Kafka on 127.0.0.1:9092, HTTP on 127.0.0.1:8090, data in ./data
 	@exec $(BIN)/waystation serve --listen $(KAFKA) --http $(HTTP) --data-dir $(DATA)
 
-test: $(STAMPS)/dev $(STAMPS)/tools ## run every test, skipping none
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not alone"
+test: $(STAMPS)/dev $(STAMPS)/tools $(STAMPS)/classes ## run every test, skipping none
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not heavy and not alone"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m heavy --timeout 400 --durations 10
 	$(BIN)/pytest -m alone --durations 10
 
 check: $(STAMPS)/dev ## format, lint, types, imports
@@ -85,4 +87,8 @@ $(STAMPS)/pipeline: $(STAMPS)/run pyproject.toml tools/test_tools.py
 
 $(STAMPS)/tools: $(STAMPS)/venv tools/test_tools.py
 	$(BIN)/python tools/test_tools.py
+	@touch $@
+
+$(STAMPS)/classes: $(STAMPS)/dev $(STAMPS)/tools tools/spark_classes.py
+	$(BIN)/python tools/spark_classes.py
 	@touch $@

@@ -2,9 +2,10 @@
 
 Everything else about the package is in ``pyproject.toml``.  Each source listed here also
 runs uncompiled, so a machine without a compiler installs the same package, only slower:
-``cythonize()`` drops ``optional=True``, hence it is set on the result.
+``cythonize()`` drops ``optional=True``, hence it is set on the result.  CFLAGS, where given, win.
 """
 
+import os
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -20,6 +21,6 @@ extensions = cythonize(
 )
 for extension in extensions:
     extension.optional = True
-    extension.extra_compile_args = ["-O3"]
+    extension.extra_compile_args = [] if "CFLAGS" in os.environ else ["-O3", "-g0"]
 
 setup(ext_modules=extensions)

@@ -23,6 +23,16 @@ os.environ["PATH"] += os.pathsep + str(_UNPACKED / "bin")
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Heavy files begin with the longest, so that no worker ends long after the others."""
+    items.sort(key=_heaviness_s, reverse=True)
+
+
+def _heaviness_s(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("heavy")
+    return int(marker.args[0]) if marker else 0
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One real broker for all tests of a worker that only need some topics of their own."""

@@ -71,7 +71,7 @@ def test_a_schema_that_is_missing_is_named_before_spark_starts(tmp_path: Path) -
     assert "absent.avsc" in ended.err
 
 
-@pytest.mark.alone
+@pytest.mark.heavy(30)
 @pytest.mark.timeout(240)
 def test_a_running_archive_ends_well_when_it_is_interrupted(
     bootstrap: str, topic: str, tmp_path: Path

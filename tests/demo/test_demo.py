@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.heavy(90), pytest.mark.timeout(240)]
 
 DEMO = Path(__file__).parents[2] / "tools" / "demo.py"
 

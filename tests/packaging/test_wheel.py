@@ -1,5 +1,6 @@
 """The built wheel is all that a machine needs: an empty environment, pip, and it serves."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,10 +12,12 @@ import pytest
 
 from waystation.version import VERSION
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.heavy(30), pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ["src", "pyproject.toml", "setup.py", "README.md", "LICENSE"]
+# Compiled as for a release, but for the minute that making it fast takes.
+COMPILER = {"CFLAGS": "-O0 -g0"}
 LEFT_OUT = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
 
 
@@ -89,6 +92,9 @@ def test_the_installed_command_makes_projects(command: str, tmp_path: Path) -> N
 
 def run(*words: str, typed: str = "") -> str:
     """What the command prints; it must succeed."""
-    done = subprocess.run(words, input=typed, capture_output=True, text=True, timeout=200)
+    environment = {**os.environ, **COMPILER}
+    done = subprocess.run(
+        words, input=typed, capture_output=True, text=True, timeout=200, env=environment
+    )
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
     return done.stdout

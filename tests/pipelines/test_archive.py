@@ -20,7 +20,7 @@ from waystation.pipelines.job import follow
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(60)
 
 NOON_MS = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1_000)
 DAY_MS = 86_400_000

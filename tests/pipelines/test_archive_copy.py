@@ -15,7 +15,7 @@ from waystation.pipelines.job import follow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(10)
 
 
 def originals(first: int, last: int) -> list[dict[str, Any]]:

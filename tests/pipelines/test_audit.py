@@ -24,7 +24,7 @@ from waystation.pipelines.job import source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(25)
 
 TOPIC = "audited"
 PARTITIONS = 3

@@ -18,7 +18,7 @@ from waystation.pipelines.failures import JobError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(10)
 
 PER_DAY = (100, 200, 300, 400, 500)
 """Messages of the last days, the oldest first."""

@@ -17,11 +17,12 @@ from click.testing import CliRunner
 from tests.pipelines.committed import committed
 from tests.spark.topics import create
 from tests.support.soak import SOAKING
+from tests.support.spark import QUICK
 from tests.support.spark_cluster import kill_session
 from waystation import Producer
 from waystation.pipelines.init import command
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.heavy(50), pytest.mark.timeout(240)]
 
 BIN, ROOT = Path(sys.executable).parent, Path(__file__).parents[2]
 TOPIC, TO = "declared", "declared-checked"
@@ -117,7 +118,7 @@ def environment() -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if "PYSPARK" not in name},
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "SPARK_CONF_DIR": "conf",
-        "SPARK_SUBMIT_OPTS": "-Dderby.system.durability=test",
+        "SPARK_SUBMIT_OPTS": f"{QUICK} -Dderby.system.durability=test",
         # So the session's server takes any free port.
         "SPARK_TESTING": "1",
     }

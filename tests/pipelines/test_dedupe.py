@@ -15,7 +15,7 @@ from waystation.pipelines.state_store import checked_duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(40)
 
 HOUR_MS = 3_600_000
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from waystation.testing.process import BrokerProcess
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(80)
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -50,6 +50,6 @@ def check_the_whole_of_it(tmp_path: Path) -> None:
 
 
 if SOAKING:  # each job is tested every day, and starts a Java machine of its own here
-    test_the_whole_of_it_ends_well = pytest.mark.alone(
+    test_the_whole_of_it_ends_well = pytest.mark.heavy(100)(
         pytest.mark.timeout(2_500)(check_the_whole_of_it)
     )

@@ -22,7 +22,7 @@ from waystation.pipelines.metrics_topic import MetricsTopic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(20)
 
 WINDOW_S = 60
 START_MS = int(time.time()) // WINDOW_S * WINDOW_S * 1_000 - 1_800_000

@@ -17,7 +17,7 @@ from waystation.pipelines import transform
 
 __all__ = ["wheel"]  # a fixture of this module too
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.heavy(100), pytest.mark.timeout(1_200)]
 
 NEEDED = ["pyarrow", "numpy", "pandas<3"]
 PROBE = '''

@@ -21,7 +21,7 @@ from waystation.pipelines.replay_rows import copies
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(25)
 
 SOURCE = "replayed-orders"
 RECORDS = 300

@@ -17,7 +17,7 @@ from waystation.testing.process import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(10)
 
 TOPIC, COUNT = "orders", 400
 OPTIONS = {"log.retention.check.interval.ms": "100", "offsets.topic.num.partitions": "2"}

@@ -16,7 +16,7 @@ from waystation.pipelines.sessions import command, sessions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(20)
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SECOND_MS = 1_000

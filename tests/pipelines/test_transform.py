@@ -17,7 +17,7 @@ from waystation.spark.errors import BadOptionError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(65)
 
 NOON_MS = 1_769_860_800_000
 

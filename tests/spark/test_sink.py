@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.sink_queries import KEYS, check_once, copy, fill, held, rows, start
 from tests.spark.topics import create
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(30)
 
 
 def write(frame: DataFrame, bootstrap: str, topic: str = "", **more: str) -> None:

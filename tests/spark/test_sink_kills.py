@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 # Java machines are started and killed: a busy computer takes its time.
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(7200 if SOAKING else 400)]
+pytestmark = [pytest.mark.heavy(70), pytest.mark.timeout(7200 if SOAKING else 400)]
 
 # Every day each point by one of the deaths, and all deaths at each when soaking.
 OF_DRIVERS = POINTS if SOAKING else ("written", "prepared", "undecided", "decided", "committed")

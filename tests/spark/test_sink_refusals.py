@@ -19,7 +19,7 @@ from waystation.spark.sink_errors import NoTwoPhaseCommitError
 from waystation.testing.process import BrokerProcess
 from waystation.wire.versions import ApiKey
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.heavy(30), pytest.mark.timeout(400)]
 
 _WITHIN_S = 200
 

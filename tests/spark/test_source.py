@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.topics import create, fill, trim
 from waystation.spark.columns import COLUMNS
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(15)
 
 
 def load(spark: SparkSession, bootstrap: str, topic: str, **more: str) -> DataFrame:
@@ -46,6 +46,10 @@ def test_spark_finds_the_source_by_its_name(
     assert (last.topic, last.timestampType) == (topic, 0)
     assert last.timestamp.astimezone(UTC) == datetime.fromtimestamp(1_700_000_000.299, UTC)
     assert [(one.key, bytes(one.value)) for one in last.headers] == [("number", b"299")]
+
+    chosen = load(spark, bootstrap, topic, where="headers.number = '7' AND partition = 1")
+
+    assert [(row.partition, row.offset) for row in chosen.collect()] == [(1, 7)]
 
 
 def test_a_narrower_schema_reads_less(spark: SparkSession, bootstrap: str, topic: str) -> None:

@@ -14,7 +14,7 @@ from tests.spark.topics import ask, create, delete, fill
 from waystation.spark.progress import publish_progress
 from waystation.testing.process import BrokerProcess
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(40)
 
 _WITHIN_S = 80.0  # for a machine that does much else
 

@@ -13,7 +13,7 @@ from waystation.spark.table_options import KINDS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.heavy(45)
 
 
 def load(spark: "SparkSession", path: Path, **options: str) -> "DataFrame":

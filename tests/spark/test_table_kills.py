@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Java machines are started and killed: a busy computer takes its time.
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(7200 if SOAKING else 400)]
+pytestmark = [pytest.mark.heavy(55), pytest.mark.timeout(7200 if SOAKING else 400)]
 
 # Every day each point once, by one of the two deaths; both deaths at each when soaking.
 # Two drivers run side by side.

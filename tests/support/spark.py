@@ -4,11 +4,13 @@ Java is found where ``tools/test_tools.py`` has put it, also by the programs tha
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from tools.spark_classes import ARCHIVE
 from tools.test_tools import java_home
 
 if TYPE_CHECKING:
@@ -18,7 +20,11 @@ if (_found := java_home()) is not None:
     os.environ["JAVA_HOME"] = str(_found)
 
 # A test's Java machine lives for seconds: compiling its code well would take longer than it runs.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# And loading it would take half of that; what Java thinks of another Java's archive goes unsaid.
+if ARCHIVE.exists():
+    QUICK += f" -XX:SharedArchiveFile={shlex.quote(str(ARCHIVE))} -Xlog:disable"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 
 
 @pytest.fixture(scope="session")

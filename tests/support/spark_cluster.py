@@ -18,6 +18,8 @@ from typing import Self
 
 import pyspark
 
+from tests.support.spark import QUICK
+
 SPARK_HOME = Path(pyspark.__file__).parent
 
 _MASTER = "org.apache.spark.deploy.master.Master"
@@ -93,6 +95,7 @@ class Member:
             **os.environ,
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_DAEMON_MEMORY": "256m",
+            "JDK_JAVA_OPTIONS": QUICK,
             "SPARK_LOCAL_DIRS": str(folder / "local"),
         }
         place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
