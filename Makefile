@@ -13,6 +13,8 @@ COMPILED += $(COMPILED:.pxd=.py)
 WORKERS ?= 2
 # How many worlds `make simulate` lets live.
 SEEDS ?= 100
+# What is started hundreds of times should not compile itself each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test check format bench soak simulate compat demo pipeline clean
 

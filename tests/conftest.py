@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ pytest_plugins = ["tests.support.spark"]
 # A shell ignores Ctrl-C for what it starts in the background, and so would all our children.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hundreds of brokers and commands are started: none should have to compile itself anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Programs that tools/test_tools.py had to unpack for want of root.
 _UNPACKED = Path(__file__).parent.parent / ".cache" / "tools" / "usr"
