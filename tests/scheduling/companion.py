@@ -6,7 +6,7 @@ from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from waystation.model.offsets import Millis, Offset
 from waystation.records.batch import BatchBuilder, rows_of
 from waystation.records.control import Marker, marker_batch
-from waystation.records.header import peek, stamp
+from waystation.records.header import BatchHeader, peek, stamp
 from waystation.records.record import Headers, Row
 from waystation.scheduling.keeping import Keeping
 from waystation.scheduling.records import Decision, decision_batch, read_decision
@@ -74,15 +74,32 @@ class Companion:
         return offset == 0 or (offset <= self.end and self._epochs.get(offset) == epoch)
 
     def clean(self, keeping: Keeping) -> None:
-        """Leave out what is not needed, from the log's beginning on."""
-        self.batches = [one for one in self.batches if self._stays(one, keeping)]
+        """Leave out every record that is not needed; offsets stay."""
+        self.batches = [left for one in self.batches for left in self._left(one, keeping)]
 
-    def _stays(self, batch: bytes, keeping: Keeping) -> bool:
+    def _left(self, batch: bytes, keeping: Keeping) -> list[bytes]:
         header = peek(batch)
-        if header.is_control and read_decision(batch) is None:
-            return True
-        span = range(header.base_offset, header.next_offset)
-        return any(keeping.keeps(Offset(at), header.is_control) for at in span)
+        if header.is_control:
+            is_decision = read_decision(batch) is not None
+            stays = not is_decision or keeping.keeps(header.base_offset, is_decision=True)
+            return [batch] if stays else []
+        rows = rows_of(batch)
+        kept = [row for row in rows if keeping.keeps(Offset(row[0]), is_decision=False)]
+        return [batch] if len(kept) == len(rows) else [self._alone(header, row) for row in kept]
+
+    def _alone(self, header: BatchHeader, row: Row) -> bytes:
+        """One record of a batch by itself, where it was."""
+        offset, timestamp, key, value, headers = row
+        builder = BatchBuilder(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            is_transactional=header.is_transactional,
+        )
+        assert builder.append(key, value, headers, timestamp=timestamp)
+        alone = bytearray(builder.build())
+        stamp(alone, 0, Offset(offset), header.partition_leader_epoch)
+        self._epochs[Offset(offset + 1)] = header.partition_leader_epoch
+        return bytes(alone)
 
 
 def _base(batch: bytes) -> Offset:

@@ -17,6 +17,7 @@ from waystation.model.errors import CoordinatorLoadingError, WaystationError
 from waystation.model.ids import LeaderEpoch, ProducerId, TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.records.record import Headers
+from waystation.scheduling.checkpoint import CHECKPOINT
 from waystation.scheduling.delivery import delivery_batch
 from waystation.scheduling.errors import NotPendingError
 from waystation.scheduling.index import Step
@@ -30,6 +31,8 @@ from waystation.testing.disk import PowerLossError, SimulatedDisk
 TARGET = TopicPartition("orders", 0)
 BEGAN = 1_800_000_000_000
 REMEMBERED_MS = 60_000
+LATE_MS = 20_000
+"""How long a request may be on its way."""
 SETTINGS = ScheduleSettings(
     schedule_batch_records=4,
     schedule_near_entries=8,
@@ -37,6 +40,26 @@ SETTINGS = ScheduleSettings(
     schedule_trust_ms=5_000,
 )
 FOLDER = Path("/partition/schedule")
+
+
+ACTIONS = [
+    (20, "_produce"),
+    (6, "_transact"),
+    (24, "_commit"),
+    (30, "_feed"),
+    (30, "_lead"),
+    (24, "_deliver"),
+    (16, "_pass_time"),
+    (3, "_step_clock"),
+    (1, "_pause"),
+    (8, "_wish"),
+    (30, "_keep_up"),
+    (3, "_crash"),
+    (3, "_elect"),
+    (2, "_change_target"),
+    (3, "_clean"),
+]
+WEIGHTS = [weight for weight, _ in ACTIONS]
 
 
 class Node:
@@ -50,8 +73,10 @@ class Node:
         self.upkeep: Iterator[Step] | None = None
         self.schedule = self._opened()
 
-    def restart(self) -> None:
+    def restart(self, *, without_index: bool = False) -> None:
         self.disk.crash()
+        if without_index:
+            self.disk.unlink(FOLDER / CHECKPOINT)
         self.upkeep = None
         self.schedule = self._opened()
 
@@ -106,27 +131,9 @@ class Life:
         return self.nodes[self.leader].schedule
 
     def run(self) -> None:
-        actions = [
-            (20, self._produce),
-            (6, self._transact),
-            (24, self._commit),
-            (30, self._feed),
-            (30, self._lead),
-            (24, self._deliver),
-            (16, self._pass_time),
-            (3, self._step_clock),
-            (1, self._pause),
-            (8, self._wish),
-            (20, self._keep_up),
-            (3, self._crash),
-            (3, self._elect),
-            (2, self._change_target),
-            (2, self._clean),
-        ]
-        weights = [weight for weight, _ in actions]
         for _ in range(self.steps):
-            _, action = self.chance.choices(actions, weights)[0]
-            action()
+            _, action = self.chance.choices(ACTIONS, WEIGHTS)[0]
+            getattr(self, action)()
             self.witness.check_target(self.target)
         self._finish()
 
@@ -165,8 +172,11 @@ class Life:
                 return (("deliver-after", b"%d" % self.chance.randrange(2_000)),)
             case 4:
                 return (("deliver-at", b"%d" % (self.now - self.chance.randrange(1_000))),)
-            case 5:  # many at one time
-                return (("deliver-at", b"%d" % (BEGAN + 10_000)),)
+            case 5 | 6:  # many at one time
+                second = self.now // 1_000 + self.chance.randrange(10)
+                return (("deliver-at", b"%d000" % second),)
+            case 7:  # long after this life
+                return (("deliver-at", b"%d" % (self.now + self.chance.randrange(10**11))),)
             case _:
                 return (("deliver-at", b"%d" % (self.now + self.chance.randrange(20_000))),)
 
@@ -265,20 +275,24 @@ class Life:
 
     def _deliver(self) -> None:
         """Something arrives, or does not, or its answer does not; in any order."""
-        if not self.network:
+        arriving = [one for one in self.network if self.calm or one[0] <= self.true_now]
+        if not arriving:
             return
-        _, node, schedule, ask, batch = self.network.pop(self.chance.randrange(len(self.network)))
+        chosen = self.chance.choice(arriving)
+        self.network.remove(chosen)
+        _, node, schedule, ask, batch = chosen
         luck = 1.0 if self.calm else self.chance.random()
-        if luck < 0.1:  # no answer is the answer, and the request may still be on its way
-            self.network.append((self.true_now, node, schedule, ask, batch))
+        if luck < 0.15:  # no answer, and the request is still on its way
+            later = self.true_now + self.chance.randrange(LATE_MS)
+            self.network.append((later, node, schedule, ask, batch))
             outcome = Outcome.UNCLEAR
-        elif luck < 0.15:
+        elif luck < 0.2:
             outcome = Outcome.UNCLEAR
-        elif luck < 0.25:
+        elif luck < 0.3:
             outcome = Outcome.NOT_NOW
         else:
             outcome = self._reach(ask, batch)
-            if luck < 0.4:
+            if luck < 0.45:
                 outcome = Outcome.UNCLEAR
         self.seen[f"{type(ask).__name__} {outcome.name}"] += 1
         if node.schedule is schedule:
@@ -298,7 +312,7 @@ class Life:
     # --- faults -------------------------------------------------------------------------
 
     def _pass_time(self) -> None:
-        self.true_now += self.chance.randrange(1, 1_000)
+        self.true_now += self.chance.randrange(1, self.chance.choice((20, 1_000)))
         self.target.forget(Millis(self.true_now), REMEMBERED_MS)
 
     def _step_clock(self) -> None:
@@ -307,7 +321,8 @@ class Life:
     def _pause(self) -> None:
         """Long enough for the target to forget, and for requests on the way to be gone."""
         self.true_now += self.chance.choice((10_000, 70_000))
-        self.network = [one for one in self.network if one[0] > self.true_now - REMEMBERED_MS]
+        gone = self.true_now - REMEMBERED_MS + LATE_MS
+        self.network = [one for one in self.network if one[0] > gone]
         self._pass_time()
 
     def _keep_up(self) -> None:
@@ -319,7 +334,7 @@ class Life:
 
     def _crash(self) -> None:
         node = self.chance.choice(self.nodes)
-        node.restart()
+        node.restart(without_index=self.chance.random() < 0.3)
         self._reborn(node)
 
     def _reborn(self, node: Node) -> None:

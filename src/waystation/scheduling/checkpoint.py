@@ -59,8 +59,8 @@ class Checkpoint(NamedTuple):
     recurring: dict[Offset, Recurring]
     retimed: dict[Offset, Retiming]
     lanes: dict[TopicPartition, LaneState]
-    marks: dict[TopicPartition, Offset]
-    """The last decision about each lane."""
+    marks: dict[TopicPartition, tuple[Offset, ...]]
+    """The decisions that each lane's state follows from."""
 
 
 def encode(state: Checkpoint) -> bytes:
@@ -108,7 +108,7 @@ def decode(data: bytes) -> Checkpoint:
         },
         {Offset(o): Retiming(Millis(due), Offset(at)) for o, due, at in content["retimed"]},
         dict(_lane_of(*one) for one in content["lanes"]),
-        {TopicPartition(t, p): Offset(at) for t, p, at in content["marks"]},
+        {TopicPartition(t, p): tuple(ats) for t, p, ats in content["marks"]},
     )
 
 

@@ -4,8 +4,8 @@ Cleaning rewrites segments and leaves out what was delivered or cancelled; offse
 message due in a year costs its own bytes.  Needed are
 
 1. messages that are pending, or in an open transaction, or of a batch that may be withdrawn;
-2. of decisions, those that a replica may lack; the last about each lane; and the last about each
-   message that waits for another time than its headers say, or that comes again and again.
+2. of decisions, those that a replica may lack; those about the last batch of each lane; and the
+   last about each message that waits for another time than its headers say, or comes again.
 
 A bit per offset: a million records take 125 KB while they are looked through.
 """
@@ -43,7 +43,7 @@ class Keeping:
         self,
         recurring: Mapping[Offset, Recurring],
         retimed: Mapping[Offset, Retiming],
-        marks: Mapping[TopicPartition, Offset],
+        marks: Mapping[TopicPartition, tuple[Offset, ...]],
     ) -> None:
         """These decisions must stay, and the messages that they are about."""
         self.keep((one.due, offset) for offset, one in recurring.items())
@@ -51,7 +51,8 @@ class Keeping:
         for one in recurring.values():
             self._decisions.update((one.decision, one.before))
         self._decisions.update(one.decision for one in retimed.values())
-        self._decisions.update(marks.values())
+        for ats in marks.values():
+            self._decisions.update(ats)
 
     def keeps(self, offset: Offset, is_decision: bool) -> bool:
         """Whether the record at ``offset`` must stay."""

@@ -1,62 +1,31 @@
-"""What waits in one partition of a companion topic, replayed from that partition's log.
+"""What the leader of a companion's partition does with what waits there.
 
-``apply`` takes the log's committed batches in order, on leaders and followers alike: messages, the
-markers of transactions, decisions.  On the leader ``due`` and ``decide`` choose what goes next;
-``cancel`` and ``retime`` make decisions too.  What holds:
+``due`` and ``decide`` choose what goes next; ``cancel`` and ``retime`` make decisions too.  All of
+them are appended to the log by whoever hosts the schedule, and count once they are committed and
+applied (``book.py``), which is also how followers and the next leader learn of them.  What holds:
 
-1. a message counts once it is committed: of a transaction, once its marker says so, and others
-   do not wait for that;
-2. nothing is decided before everything in the log up to the election was applied, and nothing is
+1. nothing is decided before everything in the log up to the election was applied, and nothing is
    decided twice while a decision about it is on its way into the log;
-3. nothing goes before its time, by the clock that ``due`` is asked with, which may step either
+2. nothing goes before its time, by the clock that ``due`` is asked with, which may step either
    way; of what is due the earliest goes first, and the lower offset where times are equal;
-4. memory holds the next few thousand (``wheel.py``), what changed since the last checkpoint, and
-   tables whose sizes are limited; all else is in files (``index.py``).
-
-A recurring message that was missed comes once, late, and then at its next regular time.
+3. memory holds the next few thousand of what waits (``wheel.py``), and the rest is in files.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from waystation.model.errors import CoordinatorLoadingError
-from waystation.model.ids import NO_LEADER_EPOCH, LeaderEpoch, ProducerId, TopicPartition
+from waystation.model.ids import NO_LEADER_EPOCH, LeaderEpoch, TopicPartition
 from waystation.model.offsets import NO_OFFSET, Millis, Offset
-from waystation.records.batch import rows_of
-from waystation.records.control import read_marker
-from waystation.records.header import BatchHeader, Buffer, peek
 from waystation.records.record import Row
-from waystation.scheduling.checkpoint import (
-    CHECKPOINT,
-    Checkpoint,
-    Held,
-    Recurring,
-    Retiming,
-    decode,
-    encode,
-)
+from waystation.scheduling.book import Book
+from waystation.scheduling.checkpoint import Checkpoint
 from waystation.scheduling.cron import Cron
-from waystation.scheduling.errors import (
-    DamagedIndexError,
-    InvalidScheduleError,
-    NotPendingError,
-    TooManyError,
-)
+from waystation.scheduling.errors import InvalidScheduleError, NotPendingError, TooManyError
 from waystation.scheduling.files import IndexFiles
 from waystation.scheduling.headers import check_time, timing_of
-from waystation.scheduling.index import FIRST, Index, Step
-from waystation.scheduling.keeping import Keeping
-from waystation.scheduling.mover import Mover
-from waystation.scheduling.records import (
-    Cancelled,
-    Decided,
-    Decision,
-    Doubted,
-    Retimed,
-    Settled,
-    Withdrawn,
-    read_decision,
-)
+from waystation.scheduling.index import FIRST
+from waystation.scheduling.records import Cancelled, Decided, Decision, Retimed
 from waystation.scheduling.settings import ScheduleSettings
 from waystation.scheduling.wheel import Due, TimingWheel
 
@@ -64,7 +33,6 @@ __all__ = ["Pending", "Schedule"]
 
 _END: Final[Due] = (1 << 63, 0)
 _LOW_SHARE: Final = 4
-_SCANNED: Final = 2_000
 
 
 class Pending(NamedTuple):
@@ -75,8 +43,8 @@ class Pending(NamedTuple):
     cron: Cron | None = None
 
 
-class Schedule:
-    """One partition's; the thread of the loop owns it."""
+class Schedule(Book):
+    """A book whose owner may lead."""
 
     def __init__(
         self,
@@ -85,189 +53,36 @@ class Schedule:
         settings: ScheduleSettings,
         state: Checkpoint | None = None,
     ) -> None:
-        """Begin with a checkpoint, or with nothing; ``opened`` finds out which."""
-        self.target, self.settings = target, settings
-        self.applied = Offset(0) if state is None else state.applied
-        """Everything in the log before this is in the schedule."""
-        self.saved = self.applied
-        """What the last checkpoint had applied: a restart goes on from there."""
-        self.strays = 0
-        """Records that do not say when they are due, since the start of this process."""
-        self._files = files
-        self._leader_epoch = NO_LEADER_EPOCH if state is None else state.leader_epoch
-        self._held: dict[ProducerId, Held] = {} if state is None else state.held
-        self._recurring: dict[Offset, Recurring] = {} if state is None else state.recurring
-        self._retimed: dict[Offset, Retiming] = {} if state is None else state.retimed
-        self._marks: dict[TopicPartition, Offset] = {} if state is None else state.marks
-        self.index = Index(files) if state is None else Index(files, state.runs, state.pending)
-        self.mover = Mover(
-            None if state is None else state.lanes, trust_ms=settings.schedule_trust_ms
-        )
+        super().__init__(target, files, settings, state)
         self._wheel: TimingWheel | None = None
         self._leads_from = NO_OFFSET
         self._epoch = NO_LEADER_EPOCH
-        self._keeping: Keeping | None = None
         self._spoken: dict[Offset, None] = {}
         """Records about which a decision of ours is on its way into the log."""
-
-    @classmethod
-    def opened(
-        cls,
-        target: TopicPartition,
-        files: IndexFiles,
-        settings: ScheduleSettings,
-        log_has: Callable[[Offset, LeaderEpoch], bool],
-    ) -> "Schedule":
-        """As the last checkpoint left it, if there is one that fits the log, or empty.
-
-        ``log_has`` says whether the log's batch before an offset is of a leader epoch: after an
-        unclean election it may be another one, and what was built on it is void.
-        """
-        try:
-            state = decode(files.read(CHECKPOINT))
-            if log_has(state.applied, state.leader_epoch):
-                return cls(target, files, settings, state)
-        except (FileNotFoundError, DamagedIndexError):
-            pass
-        return cls(target, files, settings)
-
-    # --- the log ------------------------------------------------------------------------
-
-    def apply(self, batch: Buffer, at: int = 0) -> None:
-        """Take over a committed batch; one that was taken over before is left alone.
-
-        HOT: once per batch of a companion topic (benchmarks/scheduling/index.py).
-        """
-        header = peek(batch, at)
-        if header.base_offset < self.applied:
-            return
-        if header.is_control:
-            self._apply_control(batch, at, header)
-        else:
-            self._apply_messages(header, rows_of(batch, at))
-        self.applied = header.next_offset
-        self._leader_epoch = header.partition_leader_epoch
-
-    def _apply_control(self, batch: Buffer, at: int, header: BatchHeader) -> None:
-        marker = read_marker(batch, at)
-        if marker is not None:
-            held = self._held.pop(marker.producer_id, [])
-            if marker.committed:
-                self._admit(held)
-            return
-        decision = read_decision(batch, at)
-        if decision is not None:
-            self._apply_decision(decision, header.base_offset)
-
-    def _apply_messages(self, header: BatchHeader, rows: list[Row]) -> None:
-        found: Held = []
-        for offset, timestamp, _, _, headers in rows:
-            try:
-                due, cron = timing_of(headers, Millis(timestamp))
-            except InvalidScheduleError:
-                self.strays += 1
-                continue
-            found.append(((due, offset), cron))
-        if header.is_transactional:
-            self._held.setdefault(header.producer_id, []).extend(found)
-        else:
-            self._admit(found)
-
-    def _admit(self, found: Held) -> None:
-        for (due, offset), cron in found:
-            if cron is not None:
-                self._recurring[Offset(offset)] = Recurring(cron, Millis(due), NO_OFFSET)
-        self._add([due for due, _ in found])
 
     def _apply_decision(self, decision: Decision, at: Offset) -> None:
         match decision:
             case Decided():
-                self._apply_moved(decision, at)
-            case Settled():
-                self._marks[decision.target] = at
-                self._arrived(decision.target)
-                self.mover.apply(decision)
-            case Doubted() | Withdrawn():
-                self._marks[decision.target] = at
-                self._restore(self.mover.apply(decision))
-            case Cancelled(due, offset):
+                for _, moved in decision.items:
+                    self._spoken.pop(Offset(moved), None)
+            case Cancelled(_, offset) | Retimed(_, offset):
                 self._spoken.pop(offset, None)
-                self._retimed.pop(offset, None)
-                known = self._recurring.pop(offset, None)
-                self._remove([(due if known is None else known.due, offset)])
-            case Retimed(due, offset, to):
-                self._spoken.pop(offset, None)
-                self._apply_retimed(due, offset, to, at)
+        super()._apply_decision(decision, at)
 
-    def _apply_moved(self, decided: Decided, at: Offset) -> None:
-        self._marks[decided.target] = at
-        self._arrived(decided.target)
-        self.mover.apply(decided)
-        gone, added = [], []
-        for due, offset in decided.items:
-            self._spoken.pop(Offset(offset), None)
-            known = self._recurring.get(Offset(offset))
-            if known is None:
-                gone.append((due, offset))
-                continue
-            gone.append((known.due, offset))
-            following = _following(known.cron, due, decided.at)
-            if following is None:
-                del self._recurring[Offset(offset)]
-            else:
-                self._recurring[Offset(offset)] = Recurring(
-                    known.cron, following, decision=at, before=known.decision
-                )
-                added.append((following, offset))
-        self._remove(gone)
-        self._add(added)
-
-    def _arrived(self, target: TopicPartition) -> None:
-        """The batch before is at its target: nothing of it will be pending again."""
-        for _, offset in self.mover.last(target)[0]:
-            self._retimed.pop(Offset(offset), None)
-
-    def _restore(self, items: tuple[Due, ...]) -> None:
-        """What was withdrawn is pending again; what recurs waits for the missed time instead."""
-        passed = []
-        for due, offset in items:
-            known = self._recurring.get(Offset(offset))
-            if known is not None:
-                passed.append((known.due, offset))
-                self._recurring[Offset(offset)] = Recurring(
-                    known.cron, Millis(due), decision=known.before
-                )
-        self._remove(passed)
-        self._add(items)
-
-    def _apply_retimed(self, due: Millis, offset: Offset, to: Millis, at: Offset) -> None:
-        recurring, retimed = self._recurring.get(offset), self._retimed.get(offset)
-        if recurring is not None:
-            self._recurring[offset] = Recurring(recurring.cron, to, decision=at)
-            due = recurring.due
-        else:
-            self._retimed[offset] = Retiming(to, at)
-            due = due if retimed is None else retimed.due
-        self._remove([(due, offset)])
-        self._add([(to, offset)])
-
-    def _add(self, dues: Iterable[Due]) -> None:
-        dues = list(dues)
-        self.index.add(dues)
-        if self._keeping is not None:
-            self._keeping.keep(dues)
+    def _add(self, dues: list[Due]) -> None:
+        super()._add(dues)
         wheel = self._wheel
-        if wheel is not None:
-            edge = wheel.edge
-            for due in dues:
-                if due < edge:
-                    wheel.add(due)
-            if wheel.count > 2 * self.settings.schedule_near_entries:
-                wheel.shed(self.settings.schedule_near_entries)
+        if wheel is None:
+            return
+        edge = wheel.edge
+        for due in dues:
+            if due < edge:
+                wheel.add(due)
+        if wheel.count > 2 * self.settings.schedule_near_entries:
+            wheel.shed(self.settings.schedule_near_entries)
 
-    def _remove(self, dues: Iterable[Due]) -> None:
-        dues = list(dues)
-        self.index.remove(dues)
+    def _remove(self, dues: list[Due]) -> None:
+        super()._remove(dues)
         if self._wheel is not None:
             for due in dues:
                 self._wheel.discard(due)
@@ -437,75 +252,3 @@ class Schedule:
             return timing_of(row[4], Millis(row[1])).due
         except InvalidScheduleError as error:
             raise NotPendingError(name, error.problem) from None
-
-    # --- cleaning -----------------------------------------------------------------------
-
-    def keeping(self, start: Offset, end: Offset, everyone_has: Offset) -> Iterator[Keeping]:
-        """Find out, some entries at a time, which records cleaning must leave in the log.
-
-        The last answer counts.  ``everyone_has`` is where the shortest log of all replicas ends,
-        in sync or not: a decision that one of them lacks must stay, and one that a restart from
-        the last checkpoint would replay.  Cleaning goes through the log from its start, so that
-        a record goes before the decisions about it do.
-        """
-        needed_from = min(everyone_has, self.saved)
-        keeping = self._keeping = Keeping(start, min(end, self.applied), needed_from)
-        try:
-            keeping.note(self._recurring, self._retimed, self._marks)
-            for held in self._held.values():
-                keeping.keep(due for due, _ in held)
-            for target in self.mover.lanes():
-                keeping.keep(self.mover.last(target)[0])
-            position: Due | None = FIRST
-            while position is not None:
-                found, position = self.index.read(position, _SCANNED)
-                keeping.keep(found)
-                yield keeping
-        finally:
-            self._keeping = None
-
-    # --- files --------------------------------------------------------------------------
-
-    def wants_upkeep(self) -> bool:
-        """Whether enough has changed for a checkpoint."""
-        return self.index.gathered >= self.settings.schedule_buffer_entries
-
-    def upkeep(self) -> Iterator[Step]:
-        """Write a checkpoint, remove what it no longer needs, and merge files.
-
-        Each step works on files and may be taken by a thread; what happens between them is
-        done here.  One upkeep at a time; one that fails or is dropped leaves all as it was.
-        """
-        self.index.freeze()
-        state = self._state()
-        yield from self.index.write()
-        yield from self.index.raise_starts()
-        yield self._saving(state._replace(runs=self.index.named()))
-        self.saved = state.applied
-        yield from self.index.sweep()
-        yield from self.index.merge()
-
-    def _saving(self, state: Checkpoint) -> Step:
-        def save() -> None:
-            self._files.sync()
-            self._files.replace(CHECKPOINT, encode(state))
-
-        return save
-
-    def _state(self) -> Checkpoint:
-        return Checkpoint(
-            self.applied,
-            self._leader_epoch,
-            self.index.pending,
-            [],
-            {producer: list(held) for producer, held in self._held.items()},
-            dict(self._recurring),
-            dict(self._retimed),
-            self.mover.lanes(),
-            dict(self._marks),
-        )
-
-
-def _following(cron: Cron, due: int, at: Millis) -> Millis | None:
-    """When it comes next: times that were missed meanwhile are not made up for."""
-    return cron.next_after(Millis(max(due, at)))
