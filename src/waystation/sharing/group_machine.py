@@ -42,6 +42,8 @@ from waystation.sharing.group_records import (
     ShareGroupForgotten,
     ShareMemberForgotten,
     ShareMemberTargetForgotten,
+    ShareQueuesForgotten,
+    ShareTargetForgotten,
 )
 from waystation.sharing.settings import ShareSettings
 from waystation.sharing.share_group import DEAD, Members, ShareGroup, member_after
@@ -50,6 +52,13 @@ NAME_CHARACTERS_MAX = 8_000
 TOPICS_MAX = 10_000
 
 Records = list[GroupRecord]
+
+_FORGETTING = (
+    ShareMemberForgotten,
+    ShareMemberTargetForgotten,
+    ShareTargetForgotten,
+    ShareQueuesForgotten,
+)
 
 
 class ShareGroups:
@@ -94,7 +103,7 @@ class ShareGroups:
             return
         group = self._groups.get(record.group_id)
         if group is None:
-            if isinstance(record, ShareMemberForgotten | ShareMemberTargetForgotten):
+            if isinstance(record, _FORGETTING):
                 return  # of a group that is gone
             group = self._groups[record.group_id] = ShareGroup(record.group_id)
         group.apply(record)

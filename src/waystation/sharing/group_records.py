@@ -52,6 +52,12 @@ class ShareTargetStored(NamedTuple):
     epoch: int
 
 
+class ShareTargetForgotten(NamedTuple):
+    """There are no targets any more."""
+
+    group_id: str
+
+
 class ShareMemberTargetStored(NamedTuple):
     """What a member shall read."""
 
@@ -74,13 +80,21 @@ class ShareQueuesStored(NamedTuple):
     begun: Partitions
 
 
+class ShareQueuesForgotten(NamedTuple):
+    """The group has no queues any more."""
+
+    group_id: str
+
+
 GroupRecord = (
     ShareGroupStored
     | ShareGroupForgotten
     | ShareMemberStored
     | ShareMemberForgotten
     | ShareTargetStored
+    | ShareTargetForgotten
     | ShareMemberTargetStored
     | ShareMemberTargetForgotten
     | ShareQueuesStored
+    | ShareQueuesForgotten
 )

@@ -31,7 +31,9 @@ from waystation.sharing.group_records import (
     ShareMemberStored,
     ShareMemberTargetForgotten,
     ShareMemberTargetStored,
+    ShareQueuesForgotten,
     ShareQueuesStored,
+    ShareTargetForgotten,
     ShareTargetStored,
 )
 
@@ -74,12 +76,16 @@ class ShareGroup:
                 self.members.pop(record.member_id, None)
             case ShareTargetStored():
                 self.target_epoch = record.epoch
+            case ShareTargetForgotten():
+                self.target_epoch = -1
             case ShareMemberTargetStored():
                 self.targets[record.member_id] = record.partitions
             case ShareMemberTargetForgotten():
                 self.targets.pop(record.member_id, None)
             case ShareQueuesStored():
                 self.begun = record.begun
+            case ShareQueuesForgotten():
+                self.begun = ()
             case ShareGroupForgotten():
                 raise AssertionError(f"{record} is for whoever keeps the groups")
 
@@ -99,7 +105,12 @@ class ShareGroup:
         for member_id in {**self.targets, **self.members}:
             records.append(ShareMemberTargetForgotten(self.group_id, member_id))
             records.append(ShareMemberForgotten(self.group_id, member_id))
-        return [*records, ShareGroupForgotten(self.group_id)]
+        return [
+            *records,
+            ShareTargetForgotten(self.group_id),
+            ShareQueuesForgotten(self.group_id),
+            ShareGroupForgotten(self.group_id),
+        ]
 
     # --- what follows -------------------------------------------------------------------------
 
