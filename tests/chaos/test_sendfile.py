@@ -4,14 +4,10 @@ import re
 from pathlib import Path
 from urllib.request import urlopen
 
-import pytest
-
 from tests.support.figures import figure, megabytes
 from tests.support.plain_client import PlainClient, batch_of
 from waystation.server.outbox import SENDFILE_FROM_BYTES
 from waystation.testing.process import BrokerProcess
-
-pytestmark = pytest.mark.alone
 
 BATCH = batch_of(*[b"%099d" % number for number in range(9_000)])
 BATCHES = 20

@@ -15,8 +15,6 @@ from tests.support.soak import count
 from tests.support.traces import TRACE, examine, read_trace
 from waystation.testing.process import BrokerProcess
 
-pytestmark = pytest.mark.alone
-
 RECORDS = count(100, 2_000)
 ENDED_WITHIN_S = 20.0
 
