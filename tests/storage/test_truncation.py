@@ -10,6 +10,7 @@ from tests.storage.building import (
     batch_of,
     checkpoint,
     flush,
+    names_in,
     new_log,
     offsets,
     open_log,
@@ -17,6 +18,9 @@ from tests.storage.building import (
 )
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
+from waystation.storage.directory import DataDirectory
+from waystation.storage.log import Log
+from waystation.storage.truncation import CutPlan
 from waystation.testing.disk import SimulatedDisk
 
 VALUES = [b"%d" % number * 100 for number in range(10)]
@@ -126,3 +130,71 @@ def test_the_newest_record_is_known_after_a_crash_and_a_cut() -> None:
 
     assert log.max_timestamp() == (0, NOW + 100)
     assert log.find_by_time(Millis(NOW + 50)) == (0, NOW + 100)
+
+
+def many_producers(disk: SimulatedDisk) -> tuple[DataDirectory, Log]:
+    """Several segments, with snapshots on the way; each producer writes a few times."""
+    directory, log = new_log(disk, SMALL)
+    for number in range(40):
+        batch = batch_of(b"%d" % number * 50, producer=number % 7, sequence=number // 7)
+        append(log, batch)
+        if number % 13 == 12:
+            flush(log)
+            checkpoint(directory)
+    flush(log)
+    return directory, log
+
+
+def known_to(log: Log) -> list[tuple[int, int]]:
+    return sorted((one.producer_id, one.last_sequence) for one in log.producers.active())
+
+
+@pytest.mark.parametrize("offset", [1, 12, 13, 14, 26, 33, 39])
+def test_a_cut_that_was_planned_ends_as_one_that_was_not(offset: int) -> None:
+    planned, at_once = many_producers(SimulatedDisk())[1], many_producers(SimulatedDisk())[1]
+    plan = CutPlan(planned, Offset(offset))
+    plan.work()
+    assert plan.producers is not None
+    planned.truncate_to(Offset(offset), plan)
+    at_once.truncate_to(Offset(offset))
+
+    assert planned.producers is plan.producers, "it was of no use"
+    assert known_to(planned) == known_to(at_once)
+    assert values_of(planned) == values_of(at_once)
+
+
+def test_a_plan_for_what_the_log_was_before_is_not_followed(disk: SimulatedDisk) -> None:
+    log = many_producers(disk)[1]
+    plan = CutPlan(log, Offset(20))
+    plan.work()
+    append(log, batch_of(b"new", producer=9, sequence=0))
+    assert not plan.suits(log)
+    log.truncate_to(Offset(30))
+    log.truncate_to(Offset(20), plan)
+
+    assert log.producers is not plan.producers
+    assert log.log_end == 20
+
+
+def test_a_plan_that_could_not_be_worked_out_is_done_without(disk: SimulatedDisk) -> None:
+    log = many_producers(disk)[1]
+    plan = CutPlan(log, Offset(20))
+    for one in names_in(disk, log.path):
+        if one.endswith(".snapshot"):
+            disk.unlink(log.path / one)
+    log.snapshots.clear()
+    plan.work()
+    log.truncate_to(Offset(20), plan)
+
+    assert plan.producers is None
+    assert log.log_end == 20
+
+
+def test_what_is_cut_off_is_removed_later(disk: SimulatedDisk) -> None:
+    directory, log = many_producers(disk)
+    log.truncate_to(Offset(3))
+    assert any(one.endswith(".deleted") for one in names_in(disk, log.path))
+
+    directory.purge(NOW)
+    assert not any(one.endswith(".deleted") for one in names_in(disk, log.path))
+    assert known_to(log) == [(0, 0), (1, 0), (2, 0)]

@@ -1,11 +1,13 @@
 """What a follower does with one answer of its leader: append, cut, begin anew, or wait.
 
 ``replication/follower.py`` decides; this carries it out on the partition's log, and tells those who
-watch.  Nothing here waits: a log is never seen between two of its states.
+watch.  Nothing here waits: a log is never seen between two of its states.  A cut that would keep
+the loop for long is prepared first, while the leader is asked again (``cuts.py``).
 """
 
 from collections.abc import Callable
 
+from waystation.broker.cuts import Cuts
 from waystation.broker.settings import BrokerSettings
 from waystation.broker.throttle import FollowerThrottle
 from waystation.model.errors import CorruptBatchError, WaystationError
@@ -42,6 +44,7 @@ class Copying:
         self.clock = clock
         # Waits are counted in steady time, records dated by the wall's.
         self.steady = SteadyClock(clock)
+        self.cuts = Cuts()
         self._received = registry.counter(
             "waystation_replication_received_bytes_total",
             "Bytes of record batches copied from leaders.",
@@ -66,6 +69,8 @@ class Copying:
         step = state.decide(question, answer, partition, self.steady.now())
         if isinstance(step, BackOff):
             return step
+        if isinstance(step, Truncate) and not self.cuts.ready(partition, step.offset):
+            return state.failed(question, self.steady.now())
         try:
             self._do(partition, step)
         except (WaystationError, OSError) as error:
@@ -91,7 +96,7 @@ class Copying:
                 partition.learn(step.mark, step.log_start)
             case Truncate():
                 self._tell_cut(partition, step)
-                partition.truncate_to(step.offset)
+                partition.truncate_to(step.offset, self.cuts.take(partition))
             case StartAnew():
                 _events.info("replica.begins", partition=str(partition.name), at=step.offset)
                 partition.start_at(step.offset)

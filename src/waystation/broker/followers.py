@@ -68,6 +68,7 @@ class Followers:
         talks, self._talks = self._talks, {}
         for talk in talks.values():
             await talk.aclose()
+        await self._copying.cuts.aclose()
 
     def _obey(self, partition: Partition) -> None:
         """Follow whoever leads now, from where this replica stands."""

@@ -1,13 +1,16 @@
 """Moves of replicas between the data directories of this node.
 
 A move copies in the background, no faster than it may, while the partition is written and read;
-when it has caught up, the partition goes on in the other directory.  A restart, or a move that
-cannot go on, leaves the partition where it was: then it must be asked for again.  How a crash
-is survived is in ``storage/relocation.py``.
+when it has caught up, the partition goes on in the other directory.  The loop waits for that
+switch: little is left to copy by then, and a few small files are synced.  After a restart a
+move goes on by itself, with what was copied before.  One that cannot go on leaves the partition
+where it was: then it must be asked for again.  How a crash is survived is in
+``storage/relocation.py``.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from waystation.broker.replicas import Replicas
@@ -36,6 +39,8 @@ _READ_BYTES = 1 << 20
 _SYNC_BYTES = 32 << 20
 _LAST_BYTES = 1 << 18
 _TRIES = 20
+# How often to go after what was written during the last sync, however much that was.
+_ROUNDS = 8
 
 
 class Future(NamedTuple):
@@ -77,8 +82,30 @@ class Relocations:
             under_way.cancel()
             del self._moves[name]
         if partition.log.directory is not target:
-            move = self._moves[name] = _Move(partition, target, self._settings, self._clock)
-            move.task = self._tasks.spawn(self._carry_out(move), f"relocation-{name}")
+            self._begin(partition, target, None)
+
+    def resume(self) -> None:
+        """Go on with what the last life had not finished; call once, when replicas are held."""
+        for directory in self._directories:
+            found, directory.unfinished = directory.unfinished, []
+            for one in found:
+                partition = self._replicas.find("", one.partition, one.topic_id)
+                if partition is not None and partition.log.directory.offline is not None:
+                    continue  # the next start may be able to
+                if partition is not None and self._is_wanted(partition, directory):
+                    _events.info("replica.move.resumed", partition=str(partition.name))
+                    self._begin(partition, directory, one.path)
+                elif one.path is not None:
+                    removing = asyncio.to_thread(directory.disk.remove_tree, one.path)
+                    self._tasks.spawn(removing, f"remove-{one.path.name}")
+
+    def _is_wanted(self, partition: Partition, target: DataDirectory) -> bool:
+        return partition.log.directory is not target and partition.name not in self._moves
+
+    def _begin(self, partition: Partition, target: DataDirectory, found: Path | None) -> None:
+        move = _Move(partition, target, self._settings, self._clock, found)
+        self._moves[partition.name] = move
+        move.task = self._tasks.spawn(self._carry_out(move), f"relocation-{partition.name}")
 
     def future(self, name: TopicPartition) -> Future | None:
         """The copy of a partition that is on its way, if it is."""
@@ -89,7 +116,7 @@ class Relocations:
         return Future(move.target, move.future.size_bytes, lag)
 
     async def aclose(self) -> None:
-        """Give up what is under way."""
+        """Leave what is under way to the next life."""
         await self._tasks.aclose()
 
     async def _carry_out(self, move: "_Move") -> None:
@@ -130,16 +157,21 @@ class _Move:
         target: DataDirectory,
         settings: Callable[[], BrokerSettings],
         clock: Clock,
+        found: Path | None,
     ) -> None:
+        """``found`` is what the last life had copied."""
         self.partition, self.target = partition, target
         self.log = partition.log
         self.future: Log | None = None
         self.task: asyncio.Task[None] | None = None
         self._settings = settings
         self._clock = clock
+        self._found = found
+        self._unwanted = False
 
     def cancel(self) -> None:
         """Leave the partition where it is."""
+        self._unwanted = True
         if self.task is not None:
             self.task.cancel()
 
@@ -147,25 +179,47 @@ class _Move:
         """Copy, and once it has caught up, switch; anew if the log was cut meanwhile."""
         for _ in range(_TRIES):
             cuts = self.log.cuts
-            start = relocation.first_batch(self.log)
-            future = self.future = await asyncio.to_thread(
-                relocation.begin, self.log, start, self.target
-            )
+            future = self.future = await self._begun()
             try:
                 if await self._copied(future, cuts):
                     self._switch(future)
                     return
-            except BaseException:
-                self.future = None
-                await asyncio.shield(asyncio.to_thread(relocation.discard, future))
+            except BaseException as error:
+                await self._let_go(future, isinstance(error, asyncio.CancelledError))
                 raise
             await asyncio.to_thread(relocation.discard, future)
         raise StorageError(f"{self.log.name} was cut {_TRIES} times while it was copied")
 
+    async def _begun(self) -> Log:
+        """What the last life had copied, if that is of use, or an empty future log."""
+        path, self._found = self._found, None
+        if path is not None:
+            found = await self._made(relocation.reopen, self.log, path, self.target)
+            if relocation.continues(self.log, found):
+                return found
+            await asyncio.to_thread(relocation.discard, found)
+        start = relocation.first_batch(self.log)
+        return await self._made(relocation.begin, self.log, start, self.target)
+
+    async def _made(self, make: Callable[..., Log], *facts: object) -> Log:
+        """A future log, made in a thread; cancelled meanwhile, it is not forgotten."""
+        making = asyncio.ensure_future(asyncio.to_thread(make, *facts))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await self._let_go(await making, cancelled=True)
+            raise
+
+    async def _let_go(self, future: Log, cancelled: bool) -> None:
+        """Leave it to the next life if this one ends, or else remove it."""
+        self.future = None
+        let_go = relocation.leave if cancelled and not self._unwanted else relocation.discard
+        await asyncio.shield(asyncio.to_thread(let_go, future))
+
     async def _copied(self, future: Log, cuts: int) -> bool:
         """Copy until little is left; false if the log was cut, so that the copy is worthless."""
         due_s, unsynced = self._clock.monotonic(), 0
-        settled = False
+        settled, rounds = False, 0
         while not settled:
             start = max(future.log_end, self.log.log_start)
             found = self.log.read(start, _READ_BYTES, self.log.log_end)
@@ -179,10 +233,17 @@ class _Move:
             left = found.region is None or found.region.nbytes < _LAST_BYTES
             if left or unsynced >= _SYNC_BYTES:
                 await asyncio.to_thread(relocation.settle, future)
-                unsynced, settled = 0, left
+                unsynced, rounds = 0, rounds + left
+                settled = left and (rounds >= _ROUNDS or self._lacks_little(future))
             if not self._is_same(cuts):
                 return False
         return True
+
+    def _lacks_little(self, future: Log) -> bool:
+        """Whether little was written while the copy was synced."""
+        start = max(future.log_end, self.log.log_start)
+        found = self.log.read(start, _LAST_BYTES, self.log.log_end)
+        return found.region is None or found.region.nbytes < _LAST_BYTES // 2
 
     def _is_same(self, cuts: int) -> bool:
         if not self.log.directory.holds(self.log):

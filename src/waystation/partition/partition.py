@@ -55,6 +55,7 @@ from waystation.storage.journal import Journal
 from waystation.storage.log import Log, LogSlice
 from waystation.storage.producer_state import OpenTransaction
 from waystation.storage.surroundings import Appended
+from waystation.storage.truncation import CutPlan
 
 ACKS_ALL = -1
 _EVERYTHING = Offset(1 << 63)
@@ -237,6 +238,7 @@ class Partition:
             if node not in after.replicas or (left and not ours):
                 state.forget(node)
                 self.given_up[node] = after.revision
+                self.replica_waiters.changed()
                 if self.paces is not None:
                     self.paces.forget(node)
 
@@ -460,10 +462,10 @@ class Partition:
             self._followed = known
             self.read_waiters.changed()
 
-    def truncate_to(self, offset: Offset) -> None:
+    def truncate_to(self, offset: Offset, plan: CutPlan | None = None) -> None:
         """Cut off what the leader does not have."""
         assert self._state is None, f"{self.name} is led here, and not cut"
-        self.log.truncate_to(offset)
+        self.log.truncate_to(offset, plan)
         self._was_cut()
 
     def start_at(self, offset: Offset) -> None:

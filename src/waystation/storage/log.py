@@ -15,6 +15,7 @@ A log belongs to the loop's thread; only tickets (``tickets.py``) are for others
 from collections import deque
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from waystation.model.errors import CorruptBatchError, OffsetOutOfRangeError, StorageError
 from waystation.model.ids import LeaderEpoch, TopicId, TopicPartition
@@ -39,6 +40,9 @@ from waystation.storage.tickets import (
 from waystation.storage.txn_index import AbortedTxn
 from waystation.storage.unstable import EndedTransaction
 from waystation.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from waystation.storage.truncation import CutPlan
 
 __all__ = ["FlushTicket", "Log", "LogSlice"]
 
@@ -599,13 +603,16 @@ class Log:
         self.producers, self.epochs = other.producers, other.epochs
         self._epochs_changed = True
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Cut everything from ``offset`` on: a follower's tail that no leader has."""
+    def truncate_to(self, offset: Offset, plan: "CutPlan | None" = None) -> None:
+        """Cut everything from ``offset`` on: a follower's tail that no leader has.
+
+        A ``plan`` that was worked out before saves time (``truncation.py``).
+        """
         from waystation.storage.truncation import truncate_to
 
         with self.cutting:
             self._finish_swap()
-            truncate_to(self, offset)
+            truncate_to(self, offset, plan)
 
     def start_at(self, offset: Offset) -> None:
         """Drop everything and begin anew at ``offset``."""
