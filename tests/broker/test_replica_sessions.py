@@ -292,3 +292,25 @@ async def test_one_that_does_not_say_what_it_has_heard_is_believed(leader: Leade
 
     assert one.paces is not None
     assert one.paces.end_of(ELSEWHERE) == 1
+
+
+async def test_what_is_forgotten_of_a_follower_is_asked_for_again(leader: Leader) -> None:
+    """It may have said so before the leader heard that it was out of the in-sync set."""
+    one, _ = leader.partitions
+    leader.append(0)
+    leader.fetch(asked(one, 1, flushed=1))
+    leader.pass_time(MARKS_WAIT_S * 2)
+    leader.answers.clear()
+    leader.fetch(asked(one, 1, flushed=1))
+    one.follow_store(Leadership(HERE, LeaderEpoch(3), (HERE,), (), BOTH, 2, revision=70))
+    leader.turn()
+
+    ((told,),) = leader.answers
+    assert told.error is not None
+    assert told.error.code == ErrorCode.REPLICA_NOT_AVAILABLE
+    assert one.paces is not None
+    assert one.paces.end_of(ELSEWHERE) is None
+    leader.fetch(asked(one, 1, flushed=1))
+    assert one.paces.end_of(ELSEWHERE) == 1
+    leader.turn()
+    assert len(leader.answers) == 1, "asked once"

@@ -9,7 +9,7 @@ answer names the partition; a fetch costs what has changed, however many partiti
    what there is, so that a follower need not wait for its own fetch before it asks something new.
 3. An end counts for the high watermark only after leader epoch, broker epoch, divergence and range
    were checked, in this order; and only of a copy that the follower will not give up, because of
-   a change which it has yet to hear of.
+   a change which it has yet to hear of.  What is forgotten of a follower is asked for again.
 4. News that are marks alone may wait a little: data usually comes first and takes them along.
    Where a log starts may wait until the fetch has waited for as long as it may.
 
@@ -73,14 +73,16 @@ Done = Callable[[list[Told]], None]
 class _Question:
     """A question that stands; ``ready`` of its session holds it once it may be answered."""
 
-    __slots__ = ("epoch", "key", "max_bytes", "offset", "partition")
+    __slots__ = ("epoch", "forgotten_at", "key", "max_bytes", "offset", "partition")
 
-    def __init__(self, asked: Asked, partition: Partition) -> None:
+    def __init__(self, asked: Asked, partition: Partition, node: NodeId) -> None:
         self.key = asked.key
         self.epoch = asked.leader_epoch
         self.offset = asked.offset
         self.max_bytes = asked.max_bytes
         self.partition = partition
+        # When what its follower had said before this was last forgotten.
+        self.forgotten_at = partition.given_up.get(node)
 
 
 class ReplicaSession:
@@ -188,7 +190,7 @@ class ReplicaSession:
             )
             self._answers.append(told)
             return
-        self._standing[asked.key] = _Question(asked, partition)
+        self._standing[asked.key] = _Question(asked, partition, self.node)
         self._listen(asked.key, partition)
         self._ready[asked.key] = None
 
@@ -240,6 +242,8 @@ class ReplicaSession:
                 urgent = urgent or wait_s <= 0
                 if wait_s > 0:
                     self._look_in(wait_s)
+            elif partition.given_up and self._is_forgotten(question):
+                urgent = True
             elif partition.high_watermark < question.offset or self._is_news(question):
                 # What the follower has is not committed yet, or not known to be.
                 news = True
@@ -250,6 +254,10 @@ class ReplicaSession:
         elif news and not self._hurried:
             self._hurried = True
             self._timers_set.append(self._timers.call_later(MARKS_WAIT_S, self._tell_marks))
+
+    def _is_forgotten(self, question: _Question) -> bool:
+        """Whether what this question told of its follower does not count any more."""
+        return question.partition.given_up.get(self.node) != question.forgotten_at
 
     def _is_news(self, question: _Question) -> bool:
         partition = question.partition
@@ -294,6 +302,8 @@ class ReplicaSession:
         partition, key = question.partition, question.key
         try:
             partition.check_epoch(question.epoch)
+            if partition.given_up and self._is_forgotten(question):
+                raise ReplicaNotAvailableError(f"say again what there is of {partition.name}")
             mark, start = partition.high_watermark, partition.log_start
             if partition.log_end == question.offset:
                 news = self._is_news(question)
