@@ -18,9 +18,11 @@ def queue(start: int = 0, locks: int = 2_000, ranges: int = 10_000, **group: Any
     return SharePartition(Offset(start), *settings(locks, ranges, **group))
 
 
-def ordered(start: int = 0, locks: int = 2_000, **group: Any) -> OrderedPartition:
+def ordered(
+    start: int = 0, locks: int = 2_000, ranges: int = 10_000, **group: Any
+) -> OrderedPartition:
     """A queue that chooses."""
-    return OrderedPartition(Offset(start), *settings(locks, 10_000, **group))
+    return OrderedPartition(Offset(start), *settings(locks, ranges, **group))
 
 
 def settings(locks: int, ranges: int, **group: Any) -> tuple[Any, Any]:

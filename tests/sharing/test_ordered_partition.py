@@ -175,6 +175,18 @@ def test_the_next_leader_keeps_the_order() -> None:
     assert choose(queue, "y", 9, after(100)) == [5]
 
 
+def test_a_state_of_many_ranges_is_shown_all_the_same() -> None:
+    queue = ordered(ranges=100, share_order="key", share_priority_window=1_000)
+    settled = [StateBatch(Offset(o), Offset(o + 1), ACKNOWLEDGED, 0) for o in range(1, 400, 2)]
+    queue.load(NOW, settled)
+    show(queue, *[(b"%d" % number, 0) for number in range(400)])
+
+    assert queue.admits_from() is None
+    assert len(choose(queue, "x", 1_000)) == 200
+    queue.acknowledge_all(NOW, "x")
+    assert queue.admits_from() == 400
+
+
 def test_retention_takes_messages_out_of_their_lines() -> None:
     queue = ordered(share_order="key")
     show(queue, A, A, A, B, NO_KEY)

@@ -8,6 +8,7 @@ from waystation.model.errors import InvalidSettingsError
 from waystation.model.offsets import Millis, Offset
 from waystation.model.settings import parse_settings
 from waystation.sharing.breaker import CLOSED, OPEN, PROBING, Breaker, BreakerRule
+from waystation.sharing.reset import duration_ms, reset_of
 from waystation.sharing.retention import droppable, settled_before
 from waystation.sharing.retry import RetryPolicy
 from waystation.sharing.settings import QueueSettings
@@ -101,3 +102,24 @@ def test_a_groups_options_are_checked() -> None:
     ):
         with pytest.raises(InvalidSettingsError):
             parse_settings(QueueSettings, bad)
+
+
+@pytest.mark.parametrize(
+    ("policy", "meant"),
+    [
+        ("earliest", (True, None)),
+        ("latest", (False, None)),
+        ("by_duration:PT1H30M", (False, 5_400_000)),
+        ("by_duration:P7D", (False, 604_800_000)),
+        ("by_duration:P1DT0.5S", (False, 86_400_500)),
+    ],
+)
+def test_where_a_queue_begins(policy: str, meant: tuple[bool, int | None]) -> None:
+    assert reset_of(policy) == meant
+    assert parse_settings(QueueSettings, {"share.auto.offset.reset": policy})
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1H", "PTH", "PT1", "P-1D", "PT1H1", "P1H", "x"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        duration_ms(text)

@@ -401,3 +401,14 @@ def test_a_probe_that_fails_opens_the_breaker_again() -> None:
     assert shared.breaker_state(later) == "open"
     assert shared.next_deadline() == later + 30_000
     assert shared.start == 0
+
+
+def test_nothing_is_delivered_before_it_is_stored_where_the_queue_begins() -> None:
+    shared = queue(start=700)
+    shared.begin()
+
+    assert shared.next_offset(NOW) is None
+    assert shared.acquire(NOW, "a", 5, Offset(700), Offset(800)) == []
+    assert shared.take_change() == (700, 0, ())
+    shared.change_written()
+    assert take(shared, "a", 5) == [(700, 705, 1)]

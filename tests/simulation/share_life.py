@@ -40,7 +40,7 @@ from waystation.sharing.states import (
 
 QUEUE = QueueId("group", TopicId(UUID(int=7)), 0)
 LOCK_MS = 400
-CALM_MS = 60_000
+CALM_MS = 20_000
 
 
 class Life:

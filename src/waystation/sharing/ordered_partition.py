@@ -101,9 +101,10 @@ class OrderedPartition(SharePartition):
 
         After a load that is the queue's start, for keys are not stored.
         """
-        if len(self._places) >= self._queue().share_priority_window or not self._may_grow():
+        if len(self._places) >= self._queue().share_priority_window:
             return None
-        return max(self._shown_end, self.start)
+        position = max(self._shown_end, self.start)
+        return position if position < self.end or self._may_grow() else None
 
     def admit(self, end: Offset, shown: Sequence[Shown]) -> None:
         """Show the messages of ``[admits_from(), end)``, in order; where none is shown none is."""

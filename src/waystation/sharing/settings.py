@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from waystation.model.settings import option
 from waystation.sharing.breaker import BreakerRule
+from waystation.sharing.reset import BY_DURATION, EARLIEST, LATEST, duration_ms
 from waystation.sharing.retry import RetryPolicy
 from waystation.sharing.states import DELIVERIES_MAX
 
 _INT32_MAX = (1 << 31) - 1
 
-EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
 IN_ANY_ORDER, BY_KEY = "none", "key"
 READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 
@@ -88,13 +88,12 @@ class ShareSettings:
 
 
 def _check_reset(value: str) -> None:
-    if value in (EARLIEST, LATEST):
-        return
-    if value.startswith(BY_DURATION) and value.removeprefix(BY_DURATION).startswith("P"):
-        return
-    raise ValueError(
-        f"is {value!r}, must be earliest, latest or by_duration: with a duration such as PT1H"
-    )
+    if value.startswith(BY_DURATION):
+        duration_ms(value.removeprefix(BY_DURATION))
+    elif value not in (EARLIEST, LATEST):
+        raise ValueError(
+            f"is {value!r}, must be earliest, latest or by_duration: with a duration such as PT1H"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,7 @@ class SharePartition:
 
     __slots__ = (
         "_backlog",
+        "_begins_with",
         "_breaker",
         "_changes",
         "_gone_before",
@@ -74,6 +75,8 @@ class SharePartition:
         self._gone_before = Offset(0)
         """What retention has taken: acknowledging it is neither right nor wrong."""
         self._waits: list[tuple[Millis, Offset, Offset]] = []
+        self._begins_with = 0
+        """The version that must be stored before anything is delivered."""
 
     # --- what is stored -----------------------------------------------------------------------
 
@@ -100,6 +103,15 @@ class SharePartition:
             else:
                 self._backlog.enter(end, DONE if state == ACKNOWLEDGED else PASSED_OVER)
         self._advance()
+
+    def begin(self) -> None:
+        """Note that the leader has resolved where the queue begins, for nobody had before.
+
+        That is stored before anything is delivered: another leader would resolve "latest"
+        differently, and pass over what came in between.
+        """
+        self._changes.touch()
+        self._begins_with = self._changes.version
 
     def take_change(self) -> StateChange | None:
         """What is to be written to the share coordinator now, if anything."""
@@ -299,6 +311,8 @@ class SharePartition:
 
     def _room(self, now: Millis) -> int:
         """How many more messages may be out."""
+        if self._changes.stored < self._begins_with:
+            return 0
         room = self._share().group_share_partition_max_record_locks - self._backlog.acquired
         breaker = self.breaker_state(now)
         if breaker == CLOSED:
