@@ -217,6 +217,67 @@ def test_a_restart_finds_it_where_it_went(tmp_path: Path, topic: str) -> None:
     made.node.stop()
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_restart_goes_on_with_a_move(tmp_path: Path, topic: str, policy: str) -> None:
+    """With what was copied, unless the topic is compacted: then from the beginning."""
+    made = Twofold(tmp_path)
+    with Asking(*made.node.address) as client:
+        client.create(topic, cleanup_policy=policy)
+        for number in range(20):
+            told = client.produce(topic, batch_of(b"%d" % number * 20_000, keys=[b"%d" % number]))
+            assert told.error_code == 0
+        source, target = made.home(topic), made.elsewhere(topic)
+        client.configure(BROKER, "1", replica_alter_log_dirs_io_max_bytes_per_second="300000")
+        assert move(client, target, topic, 0) == [0]
+        broker = made.node.node.broker
+        name = broker.replicas.get(topic, 0).name
+
+        def is_begun() -> bool:
+            future = broker.relocations.future(name)
+            return future is not None and future.size_bytes > 20_000
+
+        made.node.until(is_begun)
+    made.node.stop()
+    (left,) = Path(target).glob(f"{topic}-0.*-future")
+    copied = [one.stat().st_ino for one in left.glob("*.log")]
+    assert Path(source, f"{topic}-0").is_dir()
+    made.start()
+    with Asking(*made.node.address) as client:
+        client.alter(BROKER, "1", {"replica.alter.log.dirs.io.max.bytes.per.second": None})
+        client.produce(topic, batch_of(b"last", keys=[b"last"]))
+        made.node.until(lambda: made.home(topic) == target)
+        expected = [b"%d" % number * 20_000 for number in range(20)]
+        assert [one.value for one in read_all(client, topic)] == [*expected, b"last"]
+        went_on = copied == [one.stat().st_ino for one in Path(target, f"{topic}-0").glob("*.log")]
+        assert went_on == (policy == "delete")
+        made.node.until(lambda: not list(Path(source).glob(f"{topic}*")))
+        assert not list(Path(target).glob("*-future"))
+    made.node.stop()
+
+
+def test_a_copy_of_what_is_gone_is_removed_by_a_start(tmp_path: Path, topic: str) -> None:
+    made = Twofold(tmp_path)
+    with Asking(*made.node.address) as client:
+        client.create(topic)
+        home, other = made.home(topic), made.elsewhere(topic)
+    made.node.stop()
+    metadata = Path(home, f"{topic}-0", "partition.metadata").read_text()
+    unknown = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ\n"
+    for path, text in (
+        (Path(home, f"{topic}-0.{'a' * 32}-future"), metadata),  # it lies there already
+        (Path(other, f"gone-7.{'b' * 32}-future"), unknown),
+        (Path(other, f"begun-0.{'c' * 32}-future"), None),
+    ):
+        path.mkdir()
+        if text is not None:
+            (path / "partition.metadata").write_text(text)
+    made.start()
+    made.node.until(lambda: not list(tmp_path.glob("*/*-future")))
+    made.node.stop()
+
+    assert Path(home, f"{topic}-0").is_dir()
+
+
 def read_all(client: Asking, topic: str) -> list[object]:
     found: list[object] = []
     _, end = client.start_and_end(topic)

@@ -64,6 +64,21 @@ class World:
         source.disown(old)
         source.delete_log(old)
 
+    def resume(self) -> bool:
+        """Finish the move that a restart has found; whether with what was copied before."""
+        target = next(one for one in self.directories if one is not self.log.directory)
+        (found,) = (one.path for one in target.unfinished)
+        assert found is not None
+        future = relocation.reopen(self.log, found, target)
+        went_on = relocation.continues(self.log, future)
+        if not went_on:
+            relocation.discard(future)
+            future = relocation.begin(self.log, relocation.first_batch(self.log), target)
+        old, self.log = self.log, relocation.switch(self.log, future, target, NOW)
+        old.directory.disown(old)
+        old.directory.delete_log(old)
+        return went_on
+
     def restart(self) -> Log:
         """After a crash: the one log there is, as holdings find it."""
         for directory in self.directories:
@@ -159,13 +174,132 @@ def test_what_was_given_up_leaves_nothing() -> None:
     assert values_of(world.restart()) == world.safe
 
 
-def test_a_start_removes_a_copy_that_was_never_done() -> None:
+def copied(world: World, end: int = 400) -> Log:
+    """A copy of the log's beginning, on its way and synced."""
+    future = relocation.begin(world.log, Offset(0), world.directories[1])
+    found = world.log.read(Offset(0), end, world.log.log_end)
+    assert found.region is not None
+    relocation.copy(future, found.region.read(), NOW)
+    relocation.settle(future)
+    return future
+
+
+def test_a_start_goes_on_with_a_copy() -> None:
     world = world_of(5)
-    relocation.begin(world.log, Offset(0), world.directories[1])
+    future = copied(world)
+    assert 0 < future.log_end < world.log.log_end
     world.disk.crash()
 
     assert values_of(world.restart()) == world.safe
+    assert world.resume()
+    assert values_of(world.log) == world.safe
+    assert world.log.directory.path == THERE
+    world.disk.crash()
+    assert values_of(world.restart()) == world.safe
+
+
+def test_a_copy_is_left_to_the_next_life_by_a_clean_stop() -> None:
+    world = world_of(8)
+    relocation.leave(copied(world))
+    for directory in world.directories:
+        directory.close({})
+    world.restart()
+
+    assert world.resume()
+    assert values_of(world.log) == world.safe
+
+
+def test_a_copy_that_was_just_begun_is_removed() -> None:
+    world = world_of(9)
+    future = relocation.begin(world.log, Offset(0), world.directories[1])
+    world.disk.unlink(future.path / names.PARTITION_METADATA)
+    world.disk.sync_directory(future.path)
+    world.restart()
+
     assert not [one.name for one in world.disk.entries(THERE) if "orders" in one.name]
+    assert world.directories[1].unfinished == []
+
+
+def the_log_was_cut(world: World) -> None:
+    """The copy has what a leader took back, and other records stand in its place."""
+    end = copied(world).log_end
+    world.log.truncate_to(Offset(end - 2))
+    del world.safe[end - 2 :]
+    for number in range(6):
+        append(world.log, batch_of(b"other %d" % number), epoch=1)
+        world.safe.append(b"other %d" % number)
+    flush(world.log)
+
+
+def the_log_lost_its_tail(world: World) -> None:
+    end = copied(world, 4_000).log_end
+    world.log.truncate_to(Offset(end - 3))
+    del world.safe[end - 3 :]
+
+
+def the_log_begins_later(world: World) -> None:
+    end = copied(world).log_end
+    world.log.advance_log_start(Offset(end + 2))
+    world.directories[0].plan_log_starts()()
+    del world.safe[: end + 2]
+
+
+OUTDATED = [the_log_was_cut, the_log_lost_its_tail, the_log_begins_later]
+
+
+def outdated(happens: Callable[[World], None]) -> None:
+    world = world_of(10)
+    happens(world)
+    world.disk.crash()
+    world.restart()
+
+    assert not world.resume()
+    assert values_of(world.log) == world.safe
+
+
+@pytest.mark.parametrize("happens", OUTDATED)
+def test_a_copy_of_what_is_no_longer_so_is_begun_anew(happens: Callable[[World], None]) -> None:
+    outdated(happens)
+
+
+@pytest.mark.parametrize("happens", OUTDATED)
+def test_a_copy_that_is_believed_unseen_is_caught(
+    monkeypatch: Patch, happens: Callable[[World], None]
+) -> None:
+    monkeypatch.setattr(relocation, "continues", lambda log, future: True)
+
+    with pytest.raises((AssertionError, StorageError)):
+        outdated(happens)
+
+
+def resumed(seed: int, after: int) -> bool:
+    """Lose power at one point of a move, go on with it; false if the move was over before."""
+    world = world_of(seed)
+    world.disk.lose_power(after)
+    try:
+        world.move()
+        over = True
+    except PowerLossError:
+        over = False
+    world.disk.crash()
+    world.restart()
+    if any(one.unfinished for one in world.directories):
+        world.resume()
+        assert world.log.directory.path == THERE
+    assert values_of(world.log)[: len(world.safe)] == world.safe, f"seed {seed}, {after} steps"
+    world.write(b"after")
+    world.disk.crash()
+    assert values_of(world.restart())[-1] == b"after"
+    return not over
+
+
+@pytest.mark.parametrize("seed", range(count(1, 40)))
+def test_what_power_interrupts_goes_on(seed: int) -> None:
+    points = 0
+    while resumed(seed, points):
+        points += 1
+
+    assert points > 30, "the move has few steps"
 
 
 def test_a_disk_that_refuses_leaves_the_log_where_it_is() -> None:
@@ -262,5 +396,7 @@ def test_a_planted_bug_is_caught(monkeypatch: Patch, plant: Callable[[Patch], No
 def test_names_of_copies_are_never_taken_for_logs() -> None:
     name = names.future_directory_name(NAME, TOPIC_ID)
 
-    assert names.is_needless_directory(name)
+    assert not names.is_needless_directory(name)
     assert names.parse_directory_name(name) is None
+    assert names.parse_future_directory_name(name) == NAME.partition
+    assert names.parse_future_directory_name(str(NAME)) is None

@@ -316,6 +316,7 @@ class Broker:
         image = await self._membership.join(place)
         await self._act(ClusterImage(), image)
         await self._holdings.sweep()
+        self.relocations.resume()
         keeping_alive = self._tasks.spawn(self._membership.keep_alive(), "membership")
         following = self._tasks.spawn(self._view.follow(), "cluster-view")
         # Who no longer hears what the cluster decides must not be counted on: others take over.

@@ -30,7 +30,8 @@ from waystation.storage.flusher import Flusher, Stopwatch
 from waystation.storage.journal import FOLDER, Journal
 from waystation.storage.journal_replay import replay
 from waystation.storage.log import Log
-from waystation.storage.relocation import winner
+from waystation.storage.relocation import generation_of, winner
+from waystation.storage.unfinished import Unfinished
 from waystation.storage.worker import Worker
 from waystation.telemetry.logs import get_logger
 
@@ -98,6 +99,9 @@ class Holdings:
         for log in copies:
             if log is not kept:
                 events.warning("log.moved", path=str(log.path), to=str(kept.path))
+                if generation_of(log) < 0:  # it never got so far as to count: the move goes on
+                    target = next(one for one in self._directories if one is log.directory)
+                    target.unfinished.append(Unfinished(log.topic_id, log.name.partition, None))
                 await asyncio.to_thread(log.directory.delete_log, log)
         return kept
 

@@ -49,6 +49,7 @@ from waystation.storage.reserve import Reserve
 from waystation.storage.segment import Segment
 from waystation.storage.settings import StorageSettings
 from waystation.storage.tickets import NO_DESCRIPTORS, NO_SPACE, CheckpointTicket
+from waystation.storage.unfinished import Unfinished, unfinished_at
 from waystation.storage.writeback import Writeback
 from waystation.telemetry.logs import get_logger
 
@@ -83,6 +84,8 @@ class DataDirectory:
         self.files = OpenFiles(disk, settings.open_files_max)
         self.offline: str | None = None
         self.logs: dict[TopicPartition, Log] = {}
+        self.unfinished: list[Unfinished] = []
+        """Moves that were found when logs were opened, for whoever goes on with them."""
         self.producer_expiration_ms = settings.producer_id_expiration_ms
         self._recovery_bytes_max = settings.recovery_bytes_max
         self._recovery_threads = settings.num_recovery_threads_per_data_dir
@@ -186,6 +189,10 @@ class DataDirectory:
     def _is_log(self, entry: Entry) -> bool:
         if entry.is_directory and names.is_needless_directory(entry.name):
             self.disk.remove_tree(self.path / entry.name)
+            return False
+        if entry.is_directory and names.parse_future_directory_name(entry.name) is not None:
+            move = unfinished_at(self.disk, self.path / entry.name)
+            self.unfinished += [] if move is None else [move]
             return False
         return entry.is_directory and names.parse_directory_name(entry.name) is not None
 

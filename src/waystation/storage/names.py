@@ -1,5 +1,6 @@
 """How the files of a log are called: Kafka's names, so that Kafka's tools find them."""
 
+import re
 from uuid import UUID
 
 from waystation.model.ids import TopicPartition
@@ -54,8 +55,14 @@ def future_directory_name(partition: TopicPartition, unique: UUID) -> str:
 
 
 def is_needless_directory(name: str) -> bool:
-    """Whether a directory waits to be removed: it was deleted, or never became a log."""
-    return name.endswith((_DELETED_DIRECTORY, _FUTURE_DIRECTORY))
+    """Whether a directory waits to be removed: its partition was deleted."""
+    return name.endswith(_DELETED_DIRECTORY)
+
+
+def parse_future_directory_name(name: str) -> int | None:
+    """Which partition is on its way there; of which topic, a long name does not tell."""
+    found = re.fullmatch(rf".+-(\d+)\.[0-9a-f]{{32}}{_FUTURE_DIRECTORY}", name)
+    return int(found[1]) if found else None
 
 
 def _unique_name(partition: TopicPartition, unique: UUID, suffix: str) -> str:

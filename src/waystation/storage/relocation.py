@@ -1,7 +1,8 @@
 """A log that moves to another data directory of the same node, while it is written and read.
 
 1. The *future* log is filled beside the present one, in a directory of its own name
-   (``<topic>-<n>.<unique>-future``), which a start removes: nothing counts on it.
+   (``<topic>-<n>.<unique>-future``).  Nothing counts on it.  A start finds it and the move goes on
+   with what it holds, if that is still how the present log begins (``continues``).
 2. ``switch`` brings the last of it over, syncs it, gives it its proper name and then, by a file of
    one number (``relocated``), makes it count.  A crash before that leaves the present log, a crash
    after it the future one: where both are found, the higher number wins (``winner``).
@@ -13,10 +14,11 @@ The present log is given up by the caller, once everybody has turned to the new 
 
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from waystation.model.errors import StorageError, WaystationError
 from waystation.model.offsets import Millis, Offset
-from waystation.records.header import batches, peek
+from waystation.records.header import BatchHeader, batches, peek
 from waystation.storage import names
 from waystation.storage.directory import DataDirectory
 from waystation.storage.identity import encode_partition_metadata
@@ -44,10 +46,45 @@ def begin(log: Log, start: Offset, target: DataDirectory) -> Log:
         metadata = encode_partition_metadata(log.topic_id)
         target.disk.replace(path / names.PARTITION_METADATA, metadata)
         marks = Marks(start, start, clean=False)
-        return open_log(target, log.name, log.topic_id, path, log.settings, marks)
+        future = open_log(target, log.name, log.topic_id, path, log.settings, marks)
+        target.disk.sync_directory(target.path)  # from now on a start finds it
+        return future
     except OSError as error:
         target.disk.remove_tree(path)
         raise StorageError(f"cannot move {log.name} to {target.path}: {error}") from error
+
+
+def reopen(log: Log, path: Path, target: DataDirectory) -> Log:
+    """The future log that the last life has left at ``path``; work for a thread.
+
+    What was not synced is verified, and cut where it is torn.
+    """
+    marks = Marks(Offset(0), Offset(0), clean=False)
+    try:
+        return open_log(target, log.name, log.topic_id, path, log.settings, marks)
+    except (OSError, ValueError) as error:
+        target.disk.remove_tree(path)
+        raise StorageError(f"{path} cannot be gone on with: {error}") from error
+
+
+def continues(log: Log, future: Log) -> bool:
+    """Whether ``future``, found by a start, holds what ``log`` begins with.
+
+    Its last batch decides: where offset, leader epoch and checksum are the same, so is all before.
+    Compaction takes a tombstone away some time after what it deleted; a copy that has the one
+    and lacks the other would bring it back, and nobody knows how long ago this one was made.
+    """
+    if "compact" in log.settings.cleanup_policy:
+        return False
+    last = Offset(future.log_end - 1)
+    if not (future.log_start <= last and log.log_start <= last < log.log_end):
+        return False
+    return _batch_at(log, last) == _batch_at(future, last)
+
+
+def _batch_at(log: Log, offset: Offset) -> BatchHeader | None:
+    found = log.read(offset, 1, log.log_end)
+    return None if found.region is None else peek(memoryview(found.region.read()))
 
 
 def copy(future: Log, data: bytes, now: Millis) -> None:
@@ -72,8 +109,7 @@ def switch(log: Log, future: Log, target: DataDirectory, now: Millis) -> Log:
         future.inherit(log)
         future.advance_log_start(min(log.log_start, future.log_end))
         settle(future)
-        for segment in (*future.retired, *future.segments):
-            segment.release()
+        _release(future)
         target.disk.rename(future.path, proper)
         target.disk.sync_directory(target.path)
         marks = Marks(future.log_end, future.log_start, clean=True)
@@ -101,11 +137,22 @@ def settle(future: Log) -> None:
         future.carry_out(checkpoint)
 
 
+def leave(future: Log) -> None:
+    """Let go of a future log that the next start finds; any thread."""
+    with suppress(OSError):  # what is not synced is verified then
+        settle(future)
+    _release(future)
+
+
 def discard(future: Log) -> None:
     """Forget a future log with all that was copied; any thread."""
+    _release(future)
+    future.directory.disk.remove_tree(future.path)
+
+
+def _release(future: Log) -> None:
     for segment in (*future.retired, *future.segments):
         segment.release()
-    future.directory.disk.remove_tree(future.path)
 
 
 def winner(logs: Sequence[Log]) -> Log:
