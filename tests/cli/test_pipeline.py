@@ -72,7 +72,7 @@ def test_a_schema_that_is_missing_is_named_before_spark_starts(tmp_path: Path) -
 
 
 @pytest.mark.heavy(30)
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_running_archive_ends_well_when_it_is_interrupted(
     bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_running_archive_ends_well_when_it_is_interrupted(
         assert process.stdout is not None
         line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=200)
 
     assert line, said
     told = json.loads(line)

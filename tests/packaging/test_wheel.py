@@ -12,7 +12,7 @@ import pytest
 
 from waystation.version import VERSION
 
-pytestmark = [pytest.mark.heavy(30), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.heavy(30), pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ["src", "pyproject.toml", "setup.py", "README.md", "LICENSE"]

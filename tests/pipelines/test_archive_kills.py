@@ -24,7 +24,7 @@ from waystation.testing.process import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.heavy(30), pytest.mark.timeout(count(240, 3_600))]
+pytestmark = [pytest.mark.heavy(30), pytest.mark.timeout(count(400, 3_600))]
 
 RECORDS = count(4_000, 60_000)
 PER_BATCH = 1_000

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["own_broker"]  # a fixture of this module too
 
-pytestmark = [pytest.mark.heavy(60), pytest.mark.timeout(count(240, 3_600))]
+pytestmark = [pytest.mark.heavy(60), pytest.mark.timeout(count(400, 3_600))]
 
 EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 

@@ -22,7 +22,7 @@ from tests.support.spark_cluster import kill_session
 from waystation import Producer
 from waystation.pipelines.init import command
 
-pytestmark = [pytest.mark.heavy(50), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.heavy(50), pytest.mark.timeout(400)]
 
 BIN, ROOT = Path(sys.executable).parent, Path(__file__).parents[2]
 TOPIC, TO = "declared", "declared-checked"

@@ -13,7 +13,7 @@ from tests.chaos.test_full_disk import unsharing
 from tests.support.soak import SOAKING
 from waystation import Producer
 
-pytestmark = [pytest.mark.heavy(30), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.heavy(30), pytest.mark.timeout(400)]
 
 RECORDS, RECORD_BYTES = 600, 10_000
 MOUNT = 'mount -t tmpfs -o size=3m tmpfs "$0" && exec "$@"'

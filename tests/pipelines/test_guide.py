@@ -38,7 +38,7 @@ def test_the_walk_through_works(
         assert [kind for kind, _ in found].count("sh") == 2, "the guide lost a step"
         for kind, text in found:
             if kind == "sh":
-                subprocess.run(["bash", "-euc", text], check=True, timeout=120)
+                subprocess.run(["bash", "-euc", text], check=True, timeout=300)
             else:
                 # The session was started elsewhere, and goes by the folder it was started in.
                 told = text.replace('"lake/', f'"{tmp_path}/lake/')
@@ -50,4 +50,4 @@ def test_the_notebook_runs(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("WAYSTATION_BOOTSTRAP", bootstrap)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     notebook = nbformat.read(GUIDES / "pipeline.ipynb", as_version=4)
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()

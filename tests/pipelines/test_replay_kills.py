@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Java machines are started and killed: a busy computer takes its time.
-pytestmark = [pytest.mark.heavy(40), pytest.mark.timeout(count(300, 7_200))]
+pytestmark = [pytest.mark.heavy(40), pytest.mark.timeout(count(400, 7_200))]
 
 SOURCE, TO = "orders", "orders-again"
 RECORDS = count(1_000, 4_000)

@@ -20,7 +20,7 @@ from tests.support.soak import count
 from tests.support.spark_cluster import SparkCluster, kill_session, wait_for
 from waystation import Producer
 
-pytestmark = [pytest.mark.heavy(75), pytest.mark.timeout(count(240, 3_600))]
+pytestmark = [pytest.mark.heavy(75), pytest.mark.timeout(count(400, 3_600))]
 
 RECORDS = count(2_000, 100_000)
 PER_BATCH = RECORDS // count(4, 40)

@@ -24,7 +24,7 @@ from waystation.testing.process import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.heavy(35), pytest.mark.timeout(count(240, 3_600))]
+pytestmark = [pytest.mark.heavy(35), pytest.mark.timeout(count(400, 3_600))]
 
 MESSAGES = count(4_000, 40_000)
 PER_BATCH = count(400, 1_000)
