@@ -2,11 +2,62 @@
 
 An error is raised where its facts are known and translated once, in ``apis/``.  The facts
 are attributes; the sentence is built from them and names the culprit and the remedy.
+
+Everything is imported from here; what is about clusters is in ``cluster_errors.py``, what is about
+groups in ``group_errors.py``.
 """
 
 from collections.abc import Iterable
 
+from waystation.model.cluster_errors import (
+    CompactedError,
+    DuplicateBrokerError,
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    LeaseExpiredError,
+    MetadataFormatError,
+    NoReassignmentInProgressError,
+    PeerUnreachableError,
+    PreferredLeaderNotAvailableError,
+    StaleBrokerEpochError,
+    StoreInUseError,
+    StoreUnavailableError,
+    TransactionTooLargeError,
+    UnknownBrokerError,
+    WrongClusterError,
+)
 from waystation.model.error_codes import ErrorCode
+from waystation.model.error_root import WaystationError
+from waystation.model.group_errors import (
+    CoordinatorLoadingError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    FencedStateEpochError,
+    GroupFullError,
+    GroupNotFoundError,
+    GroupSubscribedError,
+    IllegalGenerationError,
+    InconsistentProtocolError,
+    InvalidGroupIdError,
+    InvalidRecordStateError,
+    InvalidRegexError,
+    InvalidSessionTimeoutError,
+    InvalidShareSessionEpochError,
+    MemberIdRequiredError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
+    ShareSessionLimitError,
+    ShareSessionNotFoundError,
+    StaleMemberEpochError,
+    UnknownMemberError,
+    UnreleasedInstanceIdError,
+    UnsupportedAssignorError,
+)
 from waystation.model.ids import LeaderEpoch, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from waystation.model.offsets import Offset
 
@@ -18,6 +69,8 @@ __all__ = [
     "CoordinatorNotAvailableError",
     "CorruptBatchError",
     "DuplicateBrokerError",
+    "ElectionNotNeededError",
+    "EligibleLeadersNotAvailableError",
     "ErrorCode",
     "FencedInstanceIdError",
     "FencedLeaderEpochError",
@@ -48,24 +101,31 @@ __all__ = [
     "InvalidTransactionTimeoutError",
     "InvalidTxnStateError",
     "LeaseExpiredError",
+    "LogDirNotFoundError",
     "MalformedFrameError",
     "MemberIdRequiredError",
     "MessageTooLargeError",
     "MetadataFormatError",
+    "NoReassignmentInProgressError",
     "NonEmptyGroupError",
     "NotCoordinatorError",
+    "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
     "NotLeaderError",
     "OffsetMetadataTooLargeError",
+    "OffsetNotAvailableError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "PeerUnreachableError",
     "PolicyViolationError",
+    "PreferredLeaderNotAvailableError",
     "ProducerFencedError",
     "RebalanceInProgressError",
+    "ReplicaNotAvailableError",
     "RequestTimedOutError",
     "ShareSessionLimitError",
     "ShareSessionNotFoundError",
+    "StaleBrokerEpochError",
     "StaleMemberEpochError",
     "StorageError",
     "StoreInUseError",
@@ -75,6 +135,7 @@ __all__ = [
     "TransactionCoordinatorFencedError",
     "TransactionTooLargeError",
     "TransactionalIdNotFoundError",
+    "UnknownBrokerError",
     "UnknownLeaderEpochError",
     "UnknownMemberError",
     "UnknownProducerIdError",
@@ -88,12 +149,6 @@ __all__ = [
     "WaystationError",
     "WrongClusterError",
 ]
-
-
-class WaystationError(Exception):
-    """The root of the tree; ``code`` is what a Kafka client is told."""
-
-    code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 # --- what a client sent ---------------------------------------------------------------------
@@ -310,12 +365,6 @@ class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
-class StaleBrokerEpochError(WaystationError):
-    """A follower asks in the name of an incarnation that has ended."""
-
-    code = ErrorCode.STALE_BROKER_EPOCH
-
-
 class OffsetNotAvailableError(WaystationError):
     """A new leader does not know yet how much its predecessor committed."""
 
@@ -367,48 +416,6 @@ class InvalidPartitionsError(WaystationError):
     code = ErrorCode.INVALID_PARTITIONS
 
 
-class InvalidReplicationFactorError(WaystationError):
-    """More replicas than brokers, or fewer than one."""
-
-    code = ErrorCode.INVALID_REPLICATION_FACTOR
-
-
-class InvalidReplicaAssignmentError(WaystationError):
-    """A manual assignment that names unknown brokers, leaves gaps or contradicts itself."""
-
-    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-
-
-class NoReassignmentInProgressError(WaystationError):
-    """There is no reassignment to cancel."""
-
-    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-
-
-class ElectionNotNeededError(WaystationError):
-    """The partition is led as the election would have it."""
-
-    code = ErrorCode.ELECTION_NOT_NEEDED
-
-
-class PreferredLeaderNotAvailableError(WaystationError):
-    """The preferred leader is not there, wants to stop, or is not in sync."""
-
-    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-
-
-class EligibleLeadersNotAvailableError(WaystationError):
-    """No replica is there that could lead."""
-
-    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-
-
-class UnknownBrokerError(WaystationError):
-    """No broker of that number is registered or holds anything."""
-
-    code = ErrorCode.BROKER_ID_NOT_REGISTERED
-
-
 class InvalidConfigError(WaystationError):
     """An unknown option, or a value outside its bounds."""
 
@@ -443,234 +450,6 @@ class InvalidSettingsError(InvalidConfigError):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(self.problems))
-
-
-# --- groups -----------------------------------------------------------------------------------
-
-
-class InvalidGroupIdError(WaystationError):
-    """A group id that may not be, such as an empty one."""
-
-    code = ErrorCode.INVALID_GROUP_ID
-
-
-class CoordinatorNotAvailableError(WaystationError):
-    """Nobody coordinates the group yet: its internal partition is being made or has no leader."""
-
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
-class CoordinatorLoadingError(WaystationError):
-    """The coordinator still reads what it must remember: ask again soon."""
-
-    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-
-class NotCoordinatorError(WaystationError):
-    """Another node coordinates the group, or this one has just lost it."""
-
-    code = ErrorCode.NOT_COORDINATOR
-
-
-class UnknownMemberError(WaystationError):
-    """Nobody of that member id is in the group: it was removed, or never joined."""
-
-    code = ErrorCode.UNKNOWN_MEMBER_ID
-
-
-class IllegalGenerationError(WaystationError):
-    """The member speaks of a generation that is over, or has not begun."""
-
-    code = ErrorCode.ILLEGAL_GENERATION
-
-
-class RebalanceInProgressError(WaystationError):
-    """Partitions are being shared out anew: the member must join again."""
-
-    code = ErrorCode.REBALANCE_IN_PROGRESS
-
-
-class InconsistentProtocolError(WaystationError):
-    """The member shares no protocol with the others of its group."""
-
-    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-
-class InvalidSessionTimeoutError(WaystationError):
-    """A session time-out outside the bounds that the broker allows."""
-
-    code = ErrorCode.INVALID_SESSION_TIMEOUT
-
-
-class MemberIdRequiredError(WaystationError):
-    """A new member must join again under ``member_id``, so that a lost reply leaves no ghost."""
-
-    code = ErrorCode.MEMBER_ID_REQUIRED
-
-    def __init__(self, member_id: str) -> None:
-        self.member_id = member_id
-        super().__init__(f"join again as member {member_id}")
-
-
-class GroupFullError(WaystationError):
-    """The group has as many members as it may have."""
-
-    code = ErrorCode.GROUP_MAX_SIZE_REACHED
-
-
-class FencedInstanceIdError(WaystationError):
-    """Another member has taken over the static instance id."""
-
-    code = ErrorCode.FENCED_INSTANCE_ID
-
-
-class UnreleasedInstanceIdError(WaystationError):
-    """The static instance id still belongs to a member that has not left."""
-
-    code = ErrorCode.UNRELEASED_INSTANCE_ID
-
-
-class FencedMemberEpochError(WaystationError):
-    """The member's epoch is not the coordinator's: it must give up all and join again."""
-
-    code = ErrorCode.FENCED_MEMBER_EPOCH
-
-
-class StaleMemberEpochError(WaystationError):
-    """A commit or fetch under an epoch that the member has left behind: retry with the new one."""
-
-    code = ErrorCode.STALE_MEMBER_EPOCH
-
-
-class UnsupportedAssignorError(WaystationError):
-    """An assignor that the broker does not have."""
-
-    code = ErrorCode.UNSUPPORTED_ASSIGNOR
-
-
-class InvalidRegexError(WaystationError):
-    """A regular expression that cannot be read."""
-
-    code = ErrorCode.INVALID_REGULAR_EXPRESSION
-
-
-class NonEmptyGroupError(WaystationError):
-    """The group still has members."""
-
-    code = ErrorCode.NON_EMPTY_GROUP
-
-
-class GroupNotFoundError(WaystationError):
-    """There is no such group."""
-
-    code = ErrorCode.GROUP_ID_NOT_FOUND
-
-
-class GroupSubscribedError(WaystationError):
-    """A member of the group reads the topic, so its offsets may not go."""
-
-    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-
-
-class OffsetMetadataTooLargeError(WaystationError):
-    """The note to an offset is longer than the broker allows."""
-
-    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-
-
-# --- queues ------------------------------------------------------------------------------------
-
-
-class InvalidRecordStateError(WaystationError):
-    """What is acknowledged is not held by who says so: its lock is over, or it never had it."""
-
-    code = ErrorCode.INVALID_RECORD_STATE
-
-
-class FencedStateEpochError(WaystationError):
-    """The group has begun anew since: what was delivered before does not count any more."""
-
-    code = ErrorCode.FENCED_STATE_EPOCH
-
-
-class ShareSessionNotFoundError(WaystationError):
-    """There is no such session of a queue's consumer: it was closed, or pushed out."""
-
-    code = ErrorCode.SHARE_SESSION_NOT_FOUND
-
-
-class InvalidShareSessionEpochError(WaystationError):
-    """The consumer and the broker count the requests of their session differently."""
-
-    code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
-
-
-class ShareSessionLimitError(WaystationError):
-    """The broker has as many sessions of queues' consumers as it may have."""
-
-    code = ErrorCode.SHARE_SESSION_LIMIT_REACHED
-
-
-# --- other brokers ----------------------------------------------------------------------------
-
-
-class PeerUnreachableError(WaystationError):
-    """Another broker cannot be reached, or what it answers is no answer."""
-
-    code = ErrorCode.NETWORK_EXCEPTION
-
-    def __init__(self, node: NodeId, reason: str) -> None:
-        self.node, self.reason = node, reason
-        super().__init__(f"node {node} cannot be asked: {reason}")
-
-
-# --- the coordination store -----------------------------------------------------------------
-
-
-class StoreUnavailableError(WaystationError):
-    """The coordination store did not answer: a write may or may not have happened."""
-
-    code = ErrorCode.REQUEST_TIMED_OUT
-
-
-class StoreInUseError(WaystationError):
-    """The coordination store's file belongs to another process that still runs."""
-
-
-class TransactionTooLargeError(WaystationError):
-    """More operations or bytes than every backend takes in one transaction."""
-
-
-class LeaseExpiredError(WaystationError):
-    """The lease was not kept alive in time, or was revoked: its keys are gone."""
-
-
-class CompactedError(WaystationError):
-    """A watch that cannot be continued without a gap: its owner must list again."""
-
-    def __init__(self, from_revision: int) -> None:
-        self.from_revision = from_revision
-        super().__init__(f"changes since revision {from_revision} are no longer held: list again")
-
-
-class MetadataFormatError(WaystationError):
-    """A stored value that this version cannot read."""
-
-    def __init__(self, key: str, problem: str) -> None:
-        self.key, self.problem = key, problem
-        super().__init__(f"cannot read {key} of the coordination store: {problem}")
-
-
-class DuplicateBrokerError(WaystationError):
-    """Another broker that still runs has registered under the same id."""
-
-    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
-
-
-class WrongClusterError(WaystationError):
-    """A data directory and a coordination store that belong to two clusters."""
-
-    code = ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 # --- how facts are shown --------------------------------------------------------------------
