@@ -30,19 +30,18 @@ from waystation.coordination.etcd_messages import (
 from waystation.coordination.etcd_watch import EtcdWatches, key_range
 from waystation.coordination.store import (
     ABSENT,
+    NO_LEASES,
     LeaseId,
     Snapshot,
     TxnResult,
     Versioned,
-    check_key,
+    check_prefix,
     check_txn,
 )
 from waystation.coordination.watches import LocalWatch
 from waystation.model.errors import LeaseExpiredError, StoreUnavailableError
 
 A = TypeVar("A", bound=Answer)
-
-_NO_LEASES: dict[str, LeaseId] = {}
 
 
 class EtcdStore:
@@ -102,8 +101,7 @@ class EtcdStore:
 
     async def get(self, prefix: str) -> Snapshot:
         """Everything under ``prefix``, as most of the servers know it now."""
-        if prefix:
-            check_key(prefix.removesuffix("/"))
+        check_prefix(prefix)
         wanted = {"request_range": key_range(self._root, prefix)}
         answer = await self._ask("kv/txn", {"success": [wanted, self._folder()]}, TxnAnswer)
         if answer.header.revision > _revision(answer):
@@ -119,7 +117,7 @@ class EtcdStore:
         puts: Mapping[str, bytes],
         deletes: Collection[str] = (),
         *,
-        leases: Mapping[str, LeaseId] = _NO_LEASES,
+        leases: Mapping[str, LeaseId] = NO_LEASES,
     ) -> TxnResult:
         """As the port says; never asked twice, but of a server that certainly did nothing."""
         check_txn(compares, puts, deletes, leases)

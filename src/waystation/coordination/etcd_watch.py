@@ -17,7 +17,7 @@ import msgspec
 
 from waystation.coordination.etcd_gateway import Gateway, LostError
 from waystation.coordination.etcd_messages import WatchAnswer, WatchLine, decoder
-from waystation.coordination.store import Change, Versioned, check_key
+from waystation.coordination.store import Change, Versioned, check_prefix
 from waystation.coordination.watches import LocalWatch
 from waystation.runtime.tasks import Tasks
 from waystation.telemetry.logs import get_logger
@@ -43,8 +43,7 @@ class EtcdWatches:
 
     def watch(self, prefix: str, from_revision: int) -> LocalWatch:
         """Changes under ``prefix`` after ``from_revision``."""
-        if prefix:
-            check_key(prefix.removesuffix("/"))
+        check_prefix(prefix)
         watch = LocalWatch(self, prefix, from_revision)
         if self._closed:
             watch.close()

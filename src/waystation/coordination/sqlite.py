@@ -19,11 +19,12 @@ from typing import Self, TypeVar
 
 from waystation.coordination.sqlite_items import SqliteItems
 from waystation.coordination.store import (
+    NO_LEASES,
     Change,
     LeaseId,
     Snapshot,
     TxnResult,
-    check_key,
+    check_prefix,
     check_txn,
 )
 from waystation.coordination.watches import HISTORY_MAX, LocalWatch, Watches
@@ -33,8 +34,6 @@ from waystation.runtime.tasks import Tasks
 from waystation.runtime.timers import Timers
 
 T = TypeVar("T")
-
-_NO_LEASES: dict[str, LeaseId] = {}
 
 
 class SqliteStore:
@@ -87,8 +86,7 @@ class SqliteStore:
 
     async def get(self, prefix: str) -> Snapshot:
         """Everything under ``prefix``, after all that was asked for before."""
-        if prefix:
-            check_key(prefix.removesuffix("/"))
+        check_prefix(prefix)
         return await self._run(lambda: self._items.get(prefix))
 
     async def txn(
@@ -97,7 +95,7 @@ class SqliteStore:
         puts: Mapping[str, bytes],
         deletes: Collection[str] = (),
         *,
-        leases: Mapping[str, LeaseId] = _NO_LEASES,
+        leases: Mapping[str, LeaseId] = NO_LEASES,
     ) -> TxnResult:
         """As the port says; answered when it is on disk and watchers know of it."""
         check_txn(compares, puts, deletes, leases)

@@ -34,7 +34,7 @@ owner lists again.
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, NewType, Protocol, runtime_checkable
+from typing import Final, NamedTuple, NewType, Protocol, runtime_checkable
 
 from waystation.model.errors import TransactionTooLargeError
 
@@ -47,7 +47,8 @@ KEY_CHARACTERS_MAX = 512
 
 _SEGMENT = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+"
 _KEY = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
-_EMPTY: dict[str, LeaseId] = {}
+NO_LEASES: Final[dict[str, LeaseId]] = {}
+"""What a transaction binds unless it is told; never changed."""
 
 
 class Versioned(NamedTuple):
@@ -134,7 +135,7 @@ class CoordinationStore(Protocol):
         puts: Mapping[str, bytes],
         deletes: Collection[str] = (),
         *,
-        leases: Mapping[str, LeaseId] = _EMPTY,
+        leases: Mapping[str, LeaseId] = NO_LEASES,
     ) -> TxnResult:
         """If every key has the version it is compared with, do all of ``puts`` and ``deletes``.
 
@@ -180,6 +181,12 @@ def check_key(key: str) -> None:
     """Assert that every backend can hold ``key``: keys are made by us, never by clients."""
     assert len(key) <= KEY_CHARACTERS_MAX, f"a key of {len(key)} characters: {key[:80]}..."
     assert _KEY.fullmatch(key), f"not a key: {key!r}"
+
+
+def check_prefix(prefix: str) -> None:
+    """Assert that ``prefix`` is one that ``get`` and ``watch`` take."""
+    if prefix:
+        check_key(prefix.removesuffix("/"))
 
 
 def under(prefix: str, key: str) -> bool:

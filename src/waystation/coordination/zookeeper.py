@@ -18,10 +18,11 @@ from uuid import uuid4
 from kazoo.exceptions import NodeExistsError
 
 from waystation.coordination.store import (
+    NO_LEASES,
     LeaseId,
     Snapshot,
     TxnResult,
-    check_key,
+    check_prefix,
     check_txn,
     under,
 )
@@ -40,7 +41,6 @@ T = TypeVar("T")
 
 _events = get_logger("coordination")
 
-_NO_LEASES: dict[str, LeaseId] = {}
 # Copies that were away for more changes than this are read anew.
 _CHANGES_KEPT = 400
 _CHANGES_MAX = 600
@@ -117,8 +117,7 @@ class ZookeeperStore:
 
     async def get(self, prefix: str) -> Snapshot:
         """Everything under ``prefix``, after all that was decided before."""
-        if prefix:
-            check_key(prefix.removesuffix("/"))
+        check_prefix(prefix)
         await self._repeat(self._catch_up)
         copy = self._reader.copy
         keys = sorted(key for key in copy.items if under(prefix, key))
@@ -130,7 +129,7 @@ class ZookeeperStore:
         puts: Mapping[str, bytes],
         deletes: Collection[str] = (),
         *,
-        leases: Mapping[str, LeaseId] = _NO_LEASES,
+        leases: Mapping[str, LeaseId] = NO_LEASES,
     ) -> TxnResult:
         """As the port says; planned again only when ZooKeeper said that it did nothing."""
         check_txn(compares, puts, deletes, leases)

@@ -13,9 +13,9 @@ import errno
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final
 
 from waystation.coordination.store import (
+    NO_LEASES,
     Change,
     CoordinationStore,
     Lease,
@@ -29,8 +29,6 @@ from waystation.records.header import Buffer
 from waystation.storage.disk import DiskFile, Lock, RealDisk, RealFile
 
 __all__ = ["Death", "MortalDisk", "MortalStore"]
-
-_NO_LEASES: Final[dict[str, LeaseId]] = {}
 
 
 class Death:
@@ -169,7 +167,7 @@ class MortalStore:
         puts: Mapping[str, bytes],
         deletes: Collection[str] = (),
         *,
-        leases: Mapping[str, LeaseId] = _NO_LEASES,
+        leases: Mapping[str, LeaseId] = NO_LEASES,
     ) -> TxnResult:
         """As the port says; one that was on its way when its maker died may happen."""
         self._death.check_store()

@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 
 from waystation.coordination.store import (
     ABSENT,
+    NO_LEASES,
     Change,
     LeaseId,
     Snapshot,
     TxnResult,
     Versioned,
-    check_key,
+    check_prefix,
     check_txn,
     under,
 )
@@ -39,7 +40,6 @@ Work = Callable[[Answer], None]
 Carry = Callable[[Work, Answer], None]
 """Let the server do the work and the asker have its answer; neither is sure to happen."""
 
-_NO_LEASES: dict[str, LeaseId] = {}
 _TIMEOUT_S = 1.0
 _POLL_S = 2.0
 _PAUSE_S = 0.1
@@ -200,8 +200,7 @@ class SimulatedStore:
 
     async def get(self, prefix: str) -> Snapshot:
         """As the port says."""
-        if prefix:
-            check_key(prefix.removesuffix("/"))
+        check_prefix(prefix)
         return await self._ask(lambda: self._server.get(prefix))
 
     async def txn(
@@ -210,7 +209,7 @@ class SimulatedStore:
         puts: Mapping[str, bytes],
         deletes: Collection[str] = (),
         *,
-        leases: Mapping[str, LeaseId] = _NO_LEASES,
+        leases: Mapping[str, LeaseId] = NO_LEASES,
     ) -> TxnResult:
         """As the port says."""
         check_txn(compares, puts, deletes, leases)
