@@ -1,6 +1,7 @@
 """A companion's partition as all replicas have it: what is committed, and a tail that may go."""
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from waystation.model.offsets import Millis, Offset
@@ -31,7 +32,7 @@ class Companion:
 
     def produce(
         self,
-        messages: list[tuple[bytes, Headers]],
+        messages: Sequence[tuple[bytes, Headers]],
         now: Millis,
         producer: ProducerId | None = None,
     ) -> Offset:

@@ -7,7 +7,6 @@ is cleaned.  ``Witness`` says what must have happened; ``BrokenPromiseError`` is
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.scheduling.companion import Companion
@@ -20,7 +19,7 @@ from waystation.records.record import Headers
 from waystation.scheduling.checkpoint import CHECKPOINT
 from waystation.scheduling.delivery import delivery_batch
 from waystation.scheduling.errors import NotPendingError
-from waystation.scheduling.index import Step
+from waystation.scheduling.index import Steps
 from waystation.scheduling.mover import Append, Ask, Fence, Look, Outcome, Send, Token
 from waystation.scheduling.records import Cancelled, Retimed
 from waystation.scheduling.schedule import Schedule
@@ -70,7 +69,7 @@ class Node:
         self.disk = SimulatedDisk(seed)
         self.disk.make_directory(FOLDER.parent)
         self.disk.sync_directory(FOLDER.parent.parent)
-        self.upkeep: Iterator[Step] | None = None
+        self.upkeep: Steps | None = None
         self.schedule = self._opened()
 
     def restart(self, *, without_index: bool = False) -> None:

@@ -176,13 +176,6 @@ def leaves_behind_what_comes_later(patch: Patch) -> None:
     patch.setattr(Index, "write", write)
 
 
-def loses_a_table_that_could_not_be_written(patch: Patch) -> None:
-    def thaw(self: Index) -> None:
-        self._frozen = {}
-
-    patch.setattr(Index, "_thaw", thaw)
-
-
 def cleans_away_what_a_restart_replays(patch: Patch) -> None:
     honest = Keeping.__init__
 
@@ -213,37 +206,42 @@ def forgets_what_is_under_way(patch: Patch) -> None:
     patch.setattr(Schedule, "_state", state)
 
 
-BUGS = [
-    sends_before_the_decision_is_committed,
-    decides_before_it_has_read_its_log,
-    repeats_under_another_sequence,
-    cancels_in_memory_only,
-    counts_aborted_transactions,
-    forgets_open_transactions_in_checkpoints,
-    dates_a_checkpoint_when_it_is_written,
-    takes_silence_for_a_no,
-    looks_before_late_requests_are_shut_out,
-    trusts_the_target_for_ever,
-    believes_answers_to_old_questions,
-    goes_by_slots,
-    orders_ties_by_arrival,
-    holds_what_lies_behind_the_edge,
-    drops_what_takes_back_something_elsewhere,
-    leaves_behind_what_comes_later,
-    cleans_away_what_a_restart_replays,
-    cleans_away_when_a_message_comes_next,
-    forgets_what_is_under_way,
-]
+BUGS = {
+    sends_before_the_decision_is_committed: 0,
+    decides_before_it_has_read_its_log: 0,
+    repeats_under_another_sequence: 1,
+    cancels_in_memory_only: 1,
+    counts_aborted_transactions: 0,
+    forgets_open_transactions_in_checkpoints: 1,
+    dates_a_checkpoint_when_it_is_written: 0,
+    takes_silence_for_a_no: 1,
+    looks_before_late_requests_are_shut_out: 51,
+    trusts_the_target_for_ever: 5,
+    believes_answers_to_old_questions: 76,
+    goes_by_slots: 8,
+    orders_ties_by_arrival: 65,
+    holds_what_lies_behind_the_edge: 0,
+    drops_what_takes_back_something_elsewhere: 12,
+    leaves_behind_what_comes_later: 2,
+    cleans_away_what_a_restart_replays: 1,
+    cleans_away_when_a_message_comes_next: 18,
+    forgets_what_is_under_way: 14,
+}
+"""Each with the first seed that finds it, to spare the others: where rules change, so do seeds."""
 
 
-def live_until_it_is_found() -> None:
-    for seed in range(SEEDS):
+def live_until_it_is_found(first: int) -> None:
+    for seed in range(first, first + SEEDS):
         lived(seed)
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_a_planted_bug_is_found(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+@pytest.mark.parametrize(
+    ("bug", "first"), BUGS.items(), ids=lambda one: getattr(one, "__name__", "")
+)
+def test_a_planted_bug_is_found(
+    bug: Callable[[Patch], None], first: int, monkeypatch: Patch
+) -> None:
     bug(monkeypatch)
 
     with pytest.raises(BrokenPromiseError):
-        live_until_it_is_found()
+        live_until_it_is_found(first)

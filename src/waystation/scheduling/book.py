@@ -35,7 +35,7 @@ from waystation.scheduling.cron import Cron
 from waystation.scheduling.errors import DamagedIndexError, InvalidScheduleError
 from waystation.scheduling.files import IndexFiles
 from waystation.scheduling.headers import timing_of
-from waystation.scheduling.index import FIRST, Index, Step
+from waystation.scheduling.index import FIRST, Index, Step, Steps
 from waystation.scheduling.keeping import Keeping
 from waystation.scheduling.mover import Mover
 from waystation.scheduling.records import (
@@ -270,7 +270,7 @@ class Book:
         """Whether enough has changed for a checkpoint."""
         return self.index.gathered >= self.settings.schedule_buffer_entries
 
-    def upkeep(self) -> Iterator[Step]:
+    def upkeep(self) -> Steps:
         """Write a checkpoint, remove what it no longer needs, and merge files.
 
         Each step works on files and may be taken by a thread; what happens between them is

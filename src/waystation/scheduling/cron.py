@@ -85,6 +85,14 @@ class Cron:
         if self._any_day[1] and all(earliest > _MONTH_DAYS_MAX[one - 1] for one in self._months):
             raise ValueError(f"is {text!r}, which never comes: no such month has {earliest} days")
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cron):
+            return NotImplemented
+        return (self.text, self.zone) == (other.text, other.zone)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.zone))
+
     def next_after(self, moment: Millis) -> Millis | None:
         """The first time after ``moment``; ``None`` if the calendar ends before it."""
         zone = zone_of(self.zone)

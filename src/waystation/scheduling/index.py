@@ -11,17 +11,20 @@ the same size are merged into larger ones (``runs.py``).  What holds:
    answers as if nothing were under way.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from waystation.scheduling.files import IndexFiles
 from waystation.scheduling.runs import BEGINNING, Cursor, Entry, Run, RunWriter, merged
 from waystation.scheduling.wheel import Due
 
-__all__ = ["FIRST", "Index", "Named", "Step"]
+__all__ = ["FIRST", "Index", "Named", "Step", "Steps"]
 
 Step = Callable[[], None]
 """Work on files: reads what nobody changes, so that any thread may do it."""
+
+Steps = Generator[Step, None, None]
+"""Work in steps, to be taken one after the other; closing it gives up, and changes nothing."""
 
 FIRST: Final[Due] = (-(1 << 63), 0)
 
@@ -150,7 +153,7 @@ class Index:
         self._frozen = {due: count for due, count in self._table.items() if count}
         self._table = {}
 
-    def write(self) -> Iterator[Step]:
+    def write(self) -> Steps:
         """Write what was frozen as a run."""
         written: list[Run] = []
         number = self._number()
@@ -173,7 +176,7 @@ class Index:
             else:
                 self._thaw()
 
-    def raise_starts(self) -> Iterator[Step]:
+    def raise_starts(self) -> Steps:
         """Leave behind, in every run, what lies before the first record that is pending there.
 
         What is added later, however early it is due, is in later runs: it is not left behind.
@@ -199,7 +202,7 @@ class Index:
         self._garbage += passed
         self._changed([run for run in self.runs if run not in passed])
 
-    def merge(self) -> Iterator[Step]:
+    def merge(self) -> Steps:
         """Make one run of several of about the same size, if there are."""
         runs = self._alike()
         if not runs:
@@ -227,7 +230,7 @@ class Index:
         """What a checkpoint has to say of the runs."""
         return [Named(run.number, run.entries, run.start) for run in self.runs]
 
-    def sweep(self) -> Iterator[Step]:
+    def sweep(self) -> Steps:
         """Remove what the checkpoint that was just written no longer names."""
         garbage, self._garbage = self._garbage, []
         if not garbage:
