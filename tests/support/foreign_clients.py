@@ -182,7 +182,8 @@ async def aiokafka_read(told: Told, diary: Diary, bootstrap: str, topic: str, _:
             ]
             _note(diary, at, seen)
     finally:
-        with suppress(TimeoutError, AiokafkaError):
+        # It stumbles over tasks of its own that it cancelled.
+        with suppress(TimeoutError, AiokafkaError, asyncio.CancelledError):
             await asyncio.wait_for(consumer.stop(), _SOON_S)
 
 
