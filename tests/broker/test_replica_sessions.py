@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.partition.building import DISK, ELSEWHERE, HERE, MEMORY, NOW, World, batch_of, offset
-from waystation.broker.replica_sessions import MARKS_WAIT_S, Asked, ReplicaSessions, Told
+from waystation.broker.replica_session import MARKS_WAIT_S, Asked, Told
+from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
 from waystation.broker.throttle import LeaderThrottle
 from waystation.model.error_codes import ErrorCode
@@ -45,7 +46,7 @@ class Leader:
             self.timers,
             lambda: 1,
             Counter(),
-            self.world.deferred.append,
+            lambda run: self.world.deferred.append(run),
         )
         self.session = self.sessions.open(ELSEWHERE, LIFE)
         self.answers: list[list[Told]] = []
@@ -114,10 +115,11 @@ async def test_a_question_is_answered_once_and_the_others_stand(leader: Leader) 
     leader.append(0)
     leader.fetch(asked(one), asked(two))
     assert [told.key[1] for told in leader.answers[0]] == [0, 1]
+    leader.pass_time(MARKS_WAIT_S)
     leader.fetch(asked(one, 1), asked(two))
     leader.append(1)
     leader.turn()
-    assert sorted(told.key[1] for told in leader.answers[1]) == [0, 1]
+    assert sorted(told.key[1] for told in leader.answers[1]) == [0, 1], "marks go along"
     leader.fetch()
     leader.append(0)
     leader.append(1)
@@ -292,6 +294,77 @@ async def test_one_that_does_not_say_what_it_has_heard_is_believed(leader: Leade
 
     assert one.paces is not None
     assert one.paces.end_of(ELSEWHERE) == 1
+
+
+async def test_marks_of_a_busy_partition_go_with_its_own_data(leader: Leader) -> None:
+    """Told with everybody's data, each would cost a question and an answer of its own."""
+    one, two = leader.partitions
+    leader.append(0)
+    leader.fetch(asked(one), asked(two))
+    leader.fetch(asked(one, 1), asked(two))
+    leader.append(1)
+    leader.turn()
+    assert [told.key[1] for told in leader.answers[1]] == [1], "only what has data"
+
+    leader.fetch(asked(two, 1))
+    leader.append(0)
+    leader.turn()
+
+    assert [(told.key[1], told.high_watermark) for told in leader.answers[2]] == [(0, 1)]
+
+
+async def test_marks_do_not_wait_for_ever_behind_the_data_of_others(leader: Leader) -> None:
+    one, two = leader.partitions
+    leader.append(0)
+    leader.fetch(asked(one), asked(two))
+    leader.fetch(asked(one, 1), asked(two))
+    told = []
+    for number in range(4):
+        leader.append(1)
+        leader.turn()
+        told += [one.high_watermark for one in leader.answers[-1] if one.key[1] == 0]
+        leader.pass_time(MARKS_WAIT_S / 2)
+        leader.fetch(asked(two, number + 1))
+
+    assert told == [1]
+
+
+async def test_a_fetch_is_answered_when_its_own_time_is_up(leader: Leader) -> None:
+    """The timer outlives fetches: it is the last one's wait that counts."""
+    one, two = leader.partitions
+    leader.fetch(asked(one), asked(two))
+    leader.pass_time(MARKS_WAIT_S * 2)
+    leader.fetch(asked(one), asked(two))
+    leader.pass_time(0.4)
+    leader.fetch()
+    leader.pass_time(0.2)
+    assert len(leader.answers) == 2, "it waits since the last fetch"
+    leader.pass_time(0.4)
+
+    assert len(leader.answers) == 3
+    leader.session.fetch((), [], 500, 1 << 20, leader.answers.append)
+    leader.session.fetch((), [], 50, 1 << 20, leader.answers.append)
+    leader.pass_time(0.1)
+    assert len(leader.answers) == 5, "a shorter wait is not kept by a longer one"
+
+
+async def test_a_partition_that_is_held_anew_is_looked_up_anew(leader: Leader) -> None:
+    one = leader.partitions[0]
+    leader.fetch(asked(one))
+    leader.replicas.remove(one)
+    one.drop()
+    leader.turn()
+    anew = leader.world.partition(MEMORY, 5)
+    anew.name, anew.topic_id = one.name, one.topic_id
+    anew.follow_store(led())
+    anew.paces = Paces(HERE, BOTH, 1_000, Millis(0))
+    leader.replicas.add(anew)
+    leader.fetch(asked(one))
+    anew.append(batch_of(b"new"), 1, NOW)
+    leader.turn()
+
+    assert values(leader.answers[-1][0]) == 1
+    assert len(one.replica_waiters) == 0
 
 
 async def test_what_is_forgotten_of_a_follower_is_asked_for_again(leader: Leader) -> None:

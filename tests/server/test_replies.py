@@ -51,5 +51,5 @@ def test_a_reply_with_a_file_says_so_and_empty_parts_are_left_out() -> None:
 
     parts, nbytes, in_memory = replies.take()
 
-    assert parts == [struct.pack(">i", 108), b"head", bytearray(b"body"), region]
+    assert parts == [struct.pack(">i", 108) + b"head", bytearray(b"body"), region]
     assert (nbytes, in_memory) == (112, False)

@@ -1,16 +1,24 @@
 """One request on its way through its handler."""
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from waystation.server.connection import Connection, Request, Respond
 from waystation.telemetry.logs import get_logger
 from waystation.telemetry.metrics import Histogram
 from waystation.wire.headers import encode_response_header
-from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey
 
-Q = TypeVar("Q", bound=Message)
+Q = TypeVar("Q")
+
+
+class Reply(Protocol):
+    """A message, or what else knows its own bytes."""
+
+    def encode_parts(self, version: int) -> list[Any]:
+        """The bytes of ``version`` in order."""
+        ...
+
 
 events = get_logger("apis")
 
@@ -54,10 +62,14 @@ class Call(Generic[Q]):
         self.client_id = request.client_id
         self.connection: Connection = request.connection
 
-    def reply(self, response: Message) -> None:
+    def reply(self, response: Reply) -> None:
         """Send ``response``; exactly one of ``reply`` and ``no_reply`` is called, once."""
         parts = response.encode_parts(self.version)
-        parts.insert(0, encode_response_header(self._key, self.version, self.correlation_id))
+        header = encode_response_header(self._key, self.version, self.correlation_id)
+        if type(parts[0]) is bytes:
+            parts[0] = header + parts[0]
+        else:
+            parts.insert(0, header)
         self._respond(parts)
         self._duration.observe(self._now() - self._started)
 

@@ -10,7 +10,6 @@ from waystation.apis.api_versions import answer_unknown_version
 from waystation.apis.call import Call
 from waystation.apis.registry import APIS
 from waystation.broker.broker import Broker
-from waystation.messages.catalog import request_type
 from waystation.model.errors import UnsupportedVersionError
 from waystation.runtime.tasks import Tasks
 from waystation.server.connection import Request, Respond
@@ -37,7 +36,7 @@ class Dispatcher:
         self._tasks = tasks
         self._now = broker.clock.monotonic
         self._routes = {
-            int(key): (key, request_type(key), api.answer, api.spoken, _duration(registry, key))
+            int(key): (key, api.decode, api.answer, api.spoken, _duration(registry, key))
             for key, api in APIS.items()
         }
 
@@ -47,8 +46,8 @@ class Dispatcher:
         if route is None or not route[3].include(request.api_version):
             self._refuse(request, respond)
             return
-        key, message_type, answer, _, duration = route
-        message = message_type.decode(request.body, request.api_version)
+        key, decode, answer, _, duration = route
+        message = decode(request.body, request.api_version)
         call = Call(key, message, request, respond, duration, self._now)
         result = answer(self._broker, call)
         if result is None:

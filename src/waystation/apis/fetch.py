@@ -9,13 +9,15 @@ What followers fetch is in ``replica_fetch.py``.
 """
 
 from collections.abc import Iterator
+from typing import cast
 
 from waystation.apis.call import Call
 from waystation.apis.endpoints import endpoints_of
-from waystation.apis.replica_fetch import answer_replica, replica_of
+from waystation.apis.replica_fetch import answer_replica, replicas_questions
 from waystation.broker.broker import Broker
 from waystation.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, FetchSession
 from waystation.broker.fetching import READ_COMMITTED, Fetch, Found, Limits, Wanted
+from waystation.broker.replica_wire import Questions, read_questions
 from waystation.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -34,12 +36,23 @@ _IDS_FROM_VERSION = 13
 _SESSIONS_FROM_VERSION = 7
 
 
-def answer(broker: Broker, call: Call[FetchRequest]) -> None:
+def decode(view: memoryview, version: int) -> FetchRequest | Questions:
+    """What a follower asks, if it does so in the usual way, without the detour of a message."""
+    return read_questions(view, version) or FetchRequest.decode(view, version)
+
+
+def answer(broker: Broker, call: Call[FetchRequest] | Call[Questions]) -> None:
     """HOT: once per fetch request; the reply leaves from here or from the end of a long poll."""
     request = call.message
-    if (replica := replica_of(request)) is not None:
-        answer_replica(broker, call, *replica)
-        return
+    questions = request if isinstance(request, Questions) else replicas_questions(request)
+    if questions is not None:
+        answer_replica(broker, call, questions)
+    else:
+        _answer_consumer(broker, cast("Call[FetchRequest]", call))
+
+
+def _answer_consumer(broker: Broker, call: Call[FetchRequest]) -> None:
+    request = call.message
     try:
         session, wanted = _session(broker, call)
     except WaystationError as error:

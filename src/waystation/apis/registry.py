@@ -56,11 +56,14 @@ from waystation.apis import (
     write_txn_markers,
 )
 from waystation.broker.broker import Broker
+from waystation.messages.catalog import request_type
 from waystation.wire.message import Message
 from waystation.wire.versions import SPOKEN, ApiKey, Versions
 
 # A handler's call carries the message of its own API, which one type cannot say for all.
 Answer = Callable[[Broker, Any], Message | Awaitable[Message] | None]
+Decode = Callable[[memoryview, int], Any]
+"""How a request's body is read; as its message says, unless it can be done better."""
 
 
 class Api(NamedTuple):
@@ -69,18 +72,25 @@ class Api(NamedTuple):
     answer: Answer
     spoken: Versions
     advertised: Versions
+    decode: Decode
 
 
-def _api(key: ApiKey, answer: Answer, advertised_from: int | None = None) -> tuple[ApiKey, Api]:
+def _api(
+    key: ApiKey,
+    answer: Answer,
+    advertised_from: int | None = None,
+    decode: Decode | None = None,
+) -> tuple[ApiKey, Api]:
     spoken = SPOKEN[key].versions
     low = spoken.low if advertised_from is None else advertised_from
-    return key, Api(answer, spoken, Versions(low, spoken.high))
+    decode = decode or request_type(key).decode
+    return key, Api(answer, spoken, Versions(low, spoken.high), decode)
 
 
 APIS: dict[ApiKey, Api] = dict(
     [
         _api(ApiKey.PRODUCE, produce.answer, advertised_from=0),
-        _api(ApiKey.FETCH, fetch.answer),
+        _api(ApiKey.FETCH, fetch.answer, decode=fetch.decode),
         _api(ApiKey.LIST_OFFSETS, list_offsets.answer),
         _api(ApiKey.METADATA, metadata.answer),
         _api(ApiKey.OFFSET_COMMIT, offset_commit.answer),

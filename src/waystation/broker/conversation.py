@@ -15,25 +15,17 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, cast
+from functools import partial
+from typing import Final
 
 from waystation.broker.copying import Copying
 from waystation.broker.peers import Peers
-from waystation.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
-    ReplicaState,
-)
+from waystation.broker.replica_wire import Asked, Heard, Key, Questions, read_answers
 from waystation.model.error_codes import ErrorCode
 from waystation.model.errors import PeerUnreachableError
-from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId, TopicId
+from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId
 from waystation.model.offsets import NO_OFFSET, Offset
 from waystation.partition.partition import Partition
-from waystation.replication.epochs import EpochEnd
 from waystation.replication.follower import Answer, FollowerState, Question
 from waystation.replication.leader import DISK
 from waystation.runtime.tasks import Tasks
@@ -54,7 +46,7 @@ _SESSION_ERRORS: Final = (
 )
 _events = get_logger("replication")
 
-Key = tuple[TopicId, int]
+_Told = Callable[[Heard | PeerUnreachableError], None]
 
 
 class Copy:
@@ -73,7 +65,7 @@ class Copy:
 
 
 class Conversation:
-    """One leader's partitions; every method but ``_exchange`` returns without waiting."""
+    """One leader's partitions; only who reaches it first, and who takes much in, waits."""
 
     def __init__(
         self,
@@ -181,21 +173,20 @@ class Conversation:
             return
         if not self._copies and not (self._flying and self._forgotten):
             return
-        request = self._request()
+        questions = self._questions()
         # A session begins with a question: while all of them back off, nobody is asked anything.
-        is_due = request.forgotten_topics_data or not (self._flying or self._flushing)
-        if request.topics or (self._session_epoch and is_due):
+        is_due = questions.forgotten or not (self._flying or self._flushing)
+        if questions.asked or (self._session_epoch and is_due):
             self._flying += 1
             self._opening = self._session_epoch == 0
             self._sent += 1
             if self._session_epoch:
                 self._session_epoch += 1
-            work = self._exchange(request, self._sent, self._generation)
-            self._tasks.spawn(work, f"follow-{self._leader}")
+            self._send(questions)
 
-    def _request(self) -> FetchRequest:
+    def _questions(self) -> Questions:
         settings, now = self._copying.settings(), self._copying.steady.now()
-        topics: dict[TopicId, list[FetchPartition]] = {}
+        asked: list[Asked] = []
         due, self._due = self._due, {}
         for copy in due:
             wait_s = self._copying.throttle.delay_s(copy.partition)
@@ -206,30 +197,26 @@ class Conversation:
             if question is not None:
                 copy.asked_in = self._sent + 1
                 self._reports.pop(copy, None)
-                asked = _asked(copy, question.offset, question.last_epoch, question.safe_end)
-                asked.partition_max_bytes = settings.replica_fetch_max_bytes
-                topics.setdefault(copy.key[0], []).append(asked)
+                room = settings.replica_fetch_max_bytes
+                offset, last_epoch, safe_end = question[2:5]
+                asked.append(_asked(copy, offset, last_epoch, safe_end, room))
         reports, self._reports = self._reports, {}
         for copy in reports:
             partition = copy.partition
             if partition.settings.durability == DISK and copy.question is not None:
-                told = _asked(copy, partition.log_end, partition.epochs.latest, partition.safe_end)
-                topics.setdefault(copy.key[0], []).append(told)
+                ends = partition.log_end, partition.epochs.latest, partition.safe_end
+                asked.append(_asked(copy, *ends, 0))
         forgotten, self._forgotten = self._forgotten, []
-        return FetchRequest(
-            replica_state=ReplicaState(replica_id=self._node, replica_epoch=self._life()),
-            max_wait_ms=settings.replica_fetch_wait_max_ms,
-            min_bytes=1,
-            max_bytes=settings.replica_fetch_response_max_bytes,
-            session_id=self._session_id,
-            session_epoch=self._session_epoch,
-            topics=[
-                FetchTopic(topic="", topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in topics.items()
-            ],
-            forgotten_topics_data=_forgotten(forgotten),
-            rack_id="",
-            acted_on=self._acted_on(),
+        return Questions(
+            self._node,
+            self._life(),
+            self._acted_on(),
+            self._session_id,
+            self._session_epoch,
+            settings.replica_fetch_wait_max_ms,
+            settings.replica_fetch_response_max_bytes,
+            asked,
+            forgotten,
         )
 
     def _ask_again(self, copy: Copy) -> None:
@@ -238,26 +225,67 @@ class Conversation:
 
     # --- what is answered -----------------------------------------------------------------------
 
-    async def _exchange(self, request: FetchRequest, number: int, generation: int) -> None:
-        timeout_s = _TIMEOUT_S + request.max_wait_ms / 1_000
+    def _send(self, questions: Questions) -> None:
+        """At once where there is a connection, so that fetches keep their order."""
+        told = partial(self._answered, self._sent, self._generation)
         try:
-            answer = await self._peers.ask(
-                self._leader, request, FetchResponse, timeout_s=timeout_s, purpose=PURPOSE
-            )
+            if not self._pose(questions, told):
+                name = f"follow-{self._leader}"
+                self._tasks.spawn(self._reach_and_send(questions, told), name)
         except PeerUnreachableError as error:
-            _events.debug("leader.unreachable", leader=self._leader, reason=str(error))
-            self._ended(generation)
+            self._loop.call_soon(told, error)
+
+    def _pose(self, questions: Questions, told: _Told) -> bool:
+        timeout_s = _TIMEOUT_S + questions.max_wait_ms / 1_000
+        return self._peers.pose(
+            self._leader, questions, read_answers, told, timeout_s=timeout_s, purpose=PURPOSE
+        )
+
+    async def _reach_and_send(self, questions: Questions, told: _Told) -> None:
+        try:
+            await self._peers.reach(self._leader, purpose=PURPOSE)
+            if not self._pose(questions, told):
+                raise PeerUnreachableError(self._leader, "the connection was lost")
+        except PeerUnreachableError as error:
+            told(error)
+
+    def _answered(self, number: int, generation: int, heard: Heard | PeerUnreachableError) -> None:
+        """HOT: once per answer.  Nothing waits between an answer and the next question."""
+        self._ended(generation)
+        if isinstance(heard, PeerUnreachableError):
+            _events.debug("leader.unreachable", leader=self._leader, reason=str(heard))
             self._lose_session(generation)
             return
-        self._ended(generation)
-        if generation != self._generation:
+        if generation != self._generation or self._closed:
             return
-        if answer.error_code:
-            self._refused(ErrorCode(answer.error_code))
+        if heard.error:
+            self._refused(heard.error)
             return
         if not self._session_epoch:
-            self._session_id, self._session_epoch = answer.session_id, 1
-        await self._take(answer, number, generation)
+            self._session_id, self._session_epoch = heard.session_id, 1
+        if heard.nbytes > _TURN_BYTES:
+            work = self._take_in_turns(heard, number, generation)
+            self._tasks.spawn(work, f"follow-{self._leader}")
+            return
+        # What becomes due meanwhile is asked below: no turn of the loop is spent on it.
+        self._scheduled = True
+        try:
+            for key, answer in heard.answers:
+                self._take(key, answer, number)
+        finally:
+            self._scheduled = False
+        self._speak()
+
+    async def _take_in_turns(self, heard: Heard, number: int, generation: int) -> None:
+        """A large answer, so that clients are served in between."""
+        taken_bytes = 0
+        for key, answer in heard.answers:
+            if generation != self._generation or self._closed:
+                return
+            taken_bytes += self._take(key, answer, number)
+            if taken_bytes >= _TURN_BYTES:
+                taken_bytes = 0
+                await asyncio.sleep(0)
         self._schedule()
 
     def _ended(self, generation: int) -> None:
@@ -299,30 +327,22 @@ class Conversation:
         else:
             self._make_due(copy)
 
-    async def _take(self, answer: FetchResponse, number: int, generation: int) -> None:
-        """Carry out an answer; a large one in turns, so that clients are served in between."""
-        taken_bytes = 0
-        for topic in answer.responses:
-            for one in topic.partitions:
-                copy = self._copies.get((TopicId(topic.topic_id), one.partition_index))
-                if copy is None or copy.question is None or copy.asked_in > number:
-                    continue
-                if generation != self._generation or self._closed:
-                    return
-                taken_bytes += self._take_one(copy, copy.question, one)
-                if taken_bytes >= _TURN_BYTES:
-                    taken_bytes = 0
-                    await asyncio.sleep(0)
+    def _take(self, key: Key, answer: Answer, number: int) -> int:
+        """Carry out an answer, if its question still stands; how many bytes that was.
 
-    def _take_one(self, copy: Copy, question: Question, told: PartitionData) -> int:
-        """HOT: once per partition with news; how many bytes that was."""
-        answer = _answer(told)
-        back_off = self._copying.carry_out(copy.partition, copy.state, question, answer)
+        HOT: once per partition with news.
+        """
+        copy = self._copies.get(key)
+        if copy is None or copy.question is None or copy.asked_in > number:
+            return 0
+        back_off = self._copying.carry_out(copy.partition, copy.state, copy.question, answer)
         copy.question = None
         if back_off is None and 0 < len(answer.data) < _MUCH_BYTES and _flushes(copy.partition):
             self._await_flush(copy)
+        elif back_off is None:
+            self._make_due(copy)
         else:
-            self._ask_in(copy, 0 if back_off is None else back_off.until)
+            self._ask_in(copy, back_off.until)
         return len(answer.data)
 
 
@@ -331,38 +351,17 @@ def _flushes(partition: Partition) -> bool:
     return partition.settings.durability == DISK and partition.safe_end < partition.log_end
 
 
-def _asked(copy: Copy, offset: Offset, last_epoch: LeaderEpoch, safe_end: Offset) -> FetchPartition:
+def _asked(
+    copy: Copy, offset: Offset, last_epoch: LeaderEpoch, safe_end: Offset, max_bytes: int
+) -> Asked:
     """A partition as it is named to the leader; room for bytes makes it a question."""
     copy.reported = safe_end
-    return FetchPartition(
-        partition=copy.key[1],
-        current_leader_epoch=copy.state.epoch,
-        fetch_offset=offset,
-        last_fetched_epoch=last_epoch,
-        log_start_offset=copy.partition.log_start,
-        partition_max_bytes=0,
-        flushed_end=safe_end,
-    )
-
-
-def _forgotten(keys: list[Key]) -> list[ForgottenTopic]:
-    topics: dict[TopicId, list[int]] = {}
-    for topic_id, partition in keys:
-        topics.setdefault(topic_id, []).append(partition)
-    return [
-        ForgottenTopic(topic="", topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in topics.items()
-    ]
-
-
-def _answer(told: PartitionData) -> Answer:
-    diverging = told.diverging_epoch
-    return Answer(
-        ErrorCode(told.error_code),
-        Offset(told.high_watermark),
-        Offset(told.log_start_offset),
-        None
-        if diverging is None
-        else EpochEnd(LeaderEpoch(diverging.epoch), Offset(diverging.end_offset)),
-        memoryview(cast("memoryview", told.records or b"")),
+    return Asked(
+        copy.key,
+        copy.state.epoch,
+        offset,
+        last_epoch,
+        safe_end,
+        max_bytes,
+        copy.partition.log_start,
     )

@@ -245,10 +245,9 @@ class Peers:
 
 def _same(peer: BrokerImage | None, before: BrokerImage) -> bool:
     """Whether it is the same life of the broker, at the same place."""
-    return peer is not None and (peer.epoch, peer.host, peer.port) == (
-        before.epoch,
-        before.host,
-        before.port,
+    return peer is before or (
+        peer is not None
+        and (peer.epoch, peer.host, peer.port) == (before.epoch, before.host, before.port)
     )
 
 

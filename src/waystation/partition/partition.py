@@ -44,9 +44,9 @@ from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.partition.intake import Intake
 from waystation.partition.meters import TopicMeter
-from waystation.partition.waiting import CommitWaiters, OnCommit, ReadWaiters
+from waystation.partition.waiting import AppendWaiters, CommitWaiters, OnCommit, ReadWaiters
 from waystation.records.control import Marker, marker_batch
-from waystation.records.header import batches
+from waystation.records.header import batches, is_one_batch
 from waystation.replication.epochs import EpochEnd, LeaderEpochs
 from waystation.replication.lag import Paces
 from waystation.replication.leader import DISK, LeaderState, divergence
@@ -151,7 +151,7 @@ class Partition:
         self.commit_waiters = CommitWaiters()
         self.read_waiters = ReadWaiters(defer)
         # Followers, who are told of every append, committed or not.
-        self.replica_waiters = ReadWaiters(defer)
+        self.replica_waiters = AppendWaiters()
         # How followers keep up, while this node leads and there are any.
         self.paces: Paces | None = None
         # Called when more of the log is safe, while this node follows.
@@ -429,19 +429,25 @@ class Partition:
         assert self._state is None, f"{self.name} is led here, and cannot follow"
         if len(data) >= _MUCH_BYTES and self.settings.durability == DISK:
             self._append_much(data, now)
-            return
-        for at, header in batches(data):
-            batch, end = data[at : at + header.size_bytes], self.log.log_end
-            self.log.append_replicated(batch, now)
-            self.unflushed_records += header.records_count
-            if self.settings.durability != DISK:
-                if self.unflushed_records >= self.settings.flush_messages:
-                    self._flush()
-            elif header.base_offset == end:
-                self._secure(batch, end)
-            else:
-                # Behind a gap, which compaction left at the leader, the journal is not replayed.
-                self.not_journaled()
+        elif is_one_batch(data):
+            self._append_copied(data, now)
+        else:
+            for at, header in batches(data):
+                self._append_copied(data[at : at + header.size_bytes], now)
+
+    def _append_copied(self, batch: memoryview, now: Millis) -> None:
+        """HOT: once per batch that is copied."""
+        log, end = self.log, self.log.log_end
+        header = log.append_replicated(batch, now)
+        self.unflushed_records += header.records_count
+        if self.settings.durability != DISK:
+            if self.unflushed_records >= self.settings.flush_messages:
+                self._flush()
+        elif header.base_offset == end:
+            self._secure(batch, end)
+        else:
+            # Behind a gap, which compaction left at the leader, the journal is not replayed.
+            self.not_journaled()
 
     def _append_much(self, data: memoryview, now: Millis) -> None:
         end = self.log.log_end

@@ -1,9 +1,10 @@
-"""Those who wait for a partition: producers for a commit, consumers for something to read.
+"""Those who wait for a partition: producers for a commit, readers for something to read.
 
 1. A producer is told once, when the high watermark has reached the end of its batch, or when
    the partition stops being led here.
 2. A consumer is told at most once per turn of the loop, however many batches arrived in it, so
    that one fetch carries what many small produces brought.
+3. A follower is told of every append while that is made, and may then only remember it.
 """
 
 from collections import deque
@@ -80,4 +81,32 @@ class ReadWaiters:
     def _tell(self) -> None:
         self._scheduled = False
         for told in list(self._waiting):
+            told()
+
+
+class AppendWaiters:
+    """Followers, who are told of appends at once and look at the log later."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, told: Callable[[], None]) -> None:
+        """Call ``told`` at each change, until it is removed."""
+        self._waiting[told] = None
+
+    def remove(self, told: Callable[[], None]) -> None:
+        """Stop calling; harmless if it was not waiting."""
+        self._waiting.pop(told, None)
+
+    def changed(self) -> None:
+        """Something was appended, or the partition is led here no more.
+
+        HOT: once per append that is copied.
+        """
+        for told in self._waiting:
             told()

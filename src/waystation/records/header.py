@@ -41,6 +41,7 @@ __all__ = [
     "check",
     "check_produced",
     "codec_of",
+    "is_one_batch",
     "peek",
     "stamp",
     "stamp_append_time",
@@ -66,11 +67,11 @@ _CODECS = tuple(Codec)
 _PLAIN_ATTRIBUTES = range(len(_CODECS))
 
 _OFFSET = Struct(">q")
-_EPOCH = Struct(">i")
+_EPOCH = _LENGTH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _new_tuple = tuple.__new__
-_EPOCH_AT, _MAGIC_AT, _CRC_AT, _MAX_TIMESTAMP_AT = 12, 16, 17, 35
+_LENGTH_AT, _EPOCH_AT, _MAGIC_AT, _CRC_AT, _MAX_TIMESTAMP_AT = 8, 12, 16, 17, 35
 
 
 class TimestampType(StrEnum):
@@ -266,6 +267,14 @@ def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield at, header
         at += size_bytes
+
+
+def is_one_batch(buffer: Buffer) -> bool:
+    """Whether the first batch ends where the buffer does, by its own word: see ``check``."""
+    if len(buffer) < HEADER_BYTES:
+        return False
+    (length,) = _LENGTH.unpack_from(buffer, _LENGTH_AT)
+    return bool(FRAME_BYTES + length == len(buffer))
 
 
 def codec_of(attributes: int) -> Codec:

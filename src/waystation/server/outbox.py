@@ -182,31 +182,33 @@ class Outbox:
         return sent
 
     def _push_chunks(self) -> int:
-        chunks = self._gather()
+        chunks, nbytes = self._gather()
         more = _MORE_FOLLOWS if self._queue else 0
         try:
             sent = self._socket.sendmsg(chunks, (), more)
         except BlockingIOError:
             sent = 0
-        self._queue.extendleft(reversed(_unsent(chunks, sent)))
+        if sent < nbytes:
+            self._queue.extendleft(reversed(_unsent(chunks, sent)))
         return sent
 
-    def _gather(self) -> list[Chunk]:
+    def _gather(self) -> tuple[list[Chunk], int]:
         """Take from the queue what goes into one write, reading files that are not sent."""
+        queue = self._queue
         chunks: list[Chunk] = []
         nbytes = 0
-        while self._queue and nbytes < _CHUNK_BYTES and len(chunks) < _PARTS_PER_WRITE:
-            part = self._queue[0]
+        while queue and nbytes < _CHUNK_BYTES and len(chunks) < _PARTS_PER_WRITE:
+            part = queue[0]
             if isinstance(part, FileRegion):
                 if self._file_to_send(part) is not None:
                     break
                 chunk: Chunk = self._read(part)
             else:
                 chunk = part
-                self._queue.popleft()
+                queue.popleft()
             chunks.append(chunk)
             nbytes += len(chunk)
-        return chunks
+        return chunks, nbytes
 
     def _read(self, region: FileRegion) -> bytes:
         chunk = region.file.pread(min(region.nbytes, _CHUNK_BYTES), region.position)

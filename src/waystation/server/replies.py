@@ -69,6 +69,12 @@ class Replies:
             if size:
                 nbytes += size
                 framed.append(part)
-        framed[0] = _LENGTH.pack(nbytes)
+        length = _LENGTH.pack(nbytes)
+        if len(framed) > 1 and type(framed[1]) is bytes:
+            # The beginning is short nearly always, and each part costs more than it is long.
+            framed[1] = length + framed[1]
+            del framed[0]
+        else:
+            framed[0] = length
         self.ready += framed
         self.ready_bytes += nbytes + _LENGTH.size

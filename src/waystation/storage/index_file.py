@@ -29,11 +29,12 @@ class IndexSync(NamedTuple):
 class IndexFile:
     """The entries of one index; what their fields mean is the index's business."""
 
-    __slots__ = ("_changes", "_changes_synced", "_entry", "_handle", "_stored", "_tail")
+    __slots__ = ("_changes", "_changes_synced", "_entry", "_handle", "_stored", "_tail", "_width")
 
     def __init__(self, handle: FileHandle, entry: Struct, stored: int) -> None:
         self._handle = handle
         self._entry = entry
+        self._width = entry.size
         self._stored = stored
         self._tail = bytearray()
         # A file that is to be made may be one of an earlier life, to be emptied.
@@ -41,7 +42,7 @@ class IndexFile:
         self._changes_synced = 0
 
     def __len__(self) -> int:
-        return self._stored + len(self._tail) // self._entry.size
+        return self._stored + len(self._tail) // self._width
 
     def __getitem__(self, number: int) -> tuple[int, ...]:
         """Entry ``number``, from memory or from the file."""
@@ -53,7 +54,7 @@ class IndexFile:
     @property
     def size_bytes(self) -> int:
         """How large the index is, saved or not."""
-        return len(self) * self._entry.size
+        return self._stored * self._width + len(self._tail)
 
     def append(self, *fields: int) -> None:
         """Add an entry behind all others; a full disk keeps it in memory.
@@ -61,7 +62,7 @@ class IndexFile:
         HOT: once per index interval.
         """
         self._tail += self._entry.pack(*fields)
-        if len(self._tail) >= _PAGE_ENTRIES * self._entry.size:
+        if len(self._tail) >= _PAGE_ENTRIES * self._width:
             with suppress(OSError):
                 self.save()
 

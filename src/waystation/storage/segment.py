@@ -139,10 +139,12 @@ class Segment:
         self.next_offset = Offset(last_offset + 1)
 
     def _add_entries(self, last_offset: int) -> None:
-        self.offset_index.add(last_offset - self.base_offset, self.size_bytes)
-        self._add_moment()
+        """HOT: once per index interval, which is every batch where these are large."""
+        offsets, times = self.offset_index.entries, self.time_index
+        offsets.append(last_offset - self.base_offset, self.size_bytes)
+        times.add(self.max_timestamp, self._max_timestamp_offset - self.base_offset)
         self._bytes_since_entry = 0
-        self.index_bytes = max(self.offset_index.size_bytes, self.time_index.size_bytes)
+        self.index_bytes = max(offsets.size_bytes, times.entries.size_bytes)
 
     def _add_moment(self) -> None:
         self.time_index.add(self.max_timestamp, self._max_timestamp_offset - self.base_offset)

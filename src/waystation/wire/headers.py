@@ -10,6 +10,7 @@ places where Kafka bends its own rules:
 """
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from waystation.model.errors import MalformedFrameError, UnsupportedVersionError
@@ -33,6 +34,7 @@ _MOST_TAGGED_FIELDS = 1000
 
 _KNOWN = {int(key): (key, *spoken.versions, spoken.flexible.low) for key, spoken in SPOKEN.items()}
 _UNKNOWN = (-1, 1, 0, 0)
+_new_tuple = tuple.__new__
 
 
 class RequestHeader(NamedTuple):
@@ -77,17 +79,23 @@ def decode_request_header(view: memoryview) -> RequestHeader:
         )
     if version >= flexible_from:
         at = _end_of_tagged_fields(view, at)
-    return RequestHeader._make((key, version, correlation_id, client_id, at))
+    return _new_tuple(RequestHeader, (key, version, correlation_id, client_id, at))
 
 
 def encode_request_header(
     api_key: ApiKey, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
     """The header that a client puts in front of a request."""
+    length, behind = _behind(api_key, version, client_id)
+    return _REQUEST.pack(api_key, version, correlation_id, length) + behind
+
+
+@lru_cache(maxsize=1024)
+def _behind(api_key: ApiKey, version: int, client_id: str | None) -> tuple[int, bytes]:
+    """The length of the client's name, and what stands behind it: the same for every request."""
     name = b"" if client_id is None else client_id.encode()
-    length = _NULL if client_id is None else len(name)
     tail = b"\0" if SPOKEN[api_key].flexible.include(version) else b""
-    return _REQUEST.pack(api_key, version, correlation_id, length) + name + tail
+    return _NULL if client_id is None else len(name), name + tail
 
 
 def encode_response_header(api_key: ApiKey, version: int, correlation_id: int) -> bytes:
@@ -107,6 +115,7 @@ def decode_response_header(view: memoryview, api_key: ApiKey, version: int) -> t
     return correlation_id, at
 
 
+@lru_cache(maxsize=1024)
 def _response_is_flexible(api_key: ApiKey, version: int) -> bool:
     return api_key != ApiKey.API_VERSIONS and version >= SPOKEN[api_key].flexible.low
 
