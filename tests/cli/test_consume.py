@@ -144,7 +144,7 @@ def test_a_condition_chooses_what_is_printed(bootstrap: str, filled: str) -> Non
 def test_a_condition_that_is_none_is_shown_with_the_place(bootstrap: str, filled: str) -> None:
     ended = consume(bootstrap, filled, "--where", "key LIKE 'k%' AND contry = 'DE'")
 
-    assert ended.code != 0
+    assert ended.code == 2
     assert "unknown field contry" in ended.err
     lines = ended.err.splitlines()
     (at,) = [number for number, line in enumerate(lines) if "^" in line]

@@ -29,8 +29,9 @@ def decoded(
     columns: tuple[str, ...] = ALL,
     target_bytes: int = TARGET_BYTES,
     target_rows: int = 1 << 16,
+    where: str = "",
 ) -> list[pa.RecordBatch]:
-    decoder = SpanDecoder(columns, span, target_bytes=target_bytes, target_rows=target_rows)
+    decoder = SpanDecoder(columns, span, where, target_bytes=target_bytes, target_rows=target_rows)
     found = [one for answer in answers for one in decoder.decode(answer)]
     found += decoder.rest()
     for one in found:
@@ -212,3 +213,26 @@ def test_an_answer_that_was_decoded_is_not_held() -> None:
         list(decoder.decode(answer._replace(records=view)))
         view.release()
         assert came_back([raw])
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_only_rows_that_a_filter_chooses_are_shown(codec: Codec) -> None:
+    builder = BatchBuilder(codec)
+    for number in range(100):
+        builder.append(b"%d" % number, b'{"n": %d}' % number, timestamp=Millis(number))
+    batches = decoded(
+        fetched(builder.build()), where="value.n >= 97 AND partition = 3 OR key = '5'"
+    )
+
+    assert column(batches, "offset") == [5, 97, 98, 99]
+    assert decoded(fetched(builder.build()), where="partition = 0") == []
+
+
+def test_a_filter_believes_no_batch_that_is_damaged() -> None:
+    builder = BatchBuilder()
+    builder.append(b"k", b"value", timestamp=Millis(1))
+    batch = bytearray(builder.build())
+    batch[-1] ^= 1
+
+    with pytest.raises(CorruptBatchError, match="partition orders-3 from offset 0 on: batch at"):
+        decoded(fetched(bytes(batch)), where="FALSE")

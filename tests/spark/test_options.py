@@ -149,6 +149,7 @@ def test_delays_have_units(text: str, delay_ms: int) -> None:
         ({"maxTriggerDelay": "soon"}, True, "maxTriggerDelay is 'soon'"),
         ({"failOnDataLoss": "maybe"}, False, "failOnDataLoss is 'maybe', must be true or false"),
         ({"isolationLevel": "serializable"}, False, "isolationLevel is 'serializable'"),
+        ({"where": "contry = 'DE'"}, True, "where: unknown field contry"),
         ({"kafka.request.timeout.ms": "soon"}, False, "request.timeout.ms is 'soon'"),
     ],
 )

@@ -91,8 +91,8 @@ def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_LEAST_FETCH_BYTES", 1_000)
     real = SpanDecoder
 
-    def eager(columns: tuple[str, ...], span: Span) -> SpanDecoder:
-        return real(columns, span, target_rows=20)
+    def eager(columns: tuple[str, ...], span: Span, where: str) -> SpanDecoder:
+        return real(columns, span, where, target_rows=20)
 
     monkeypatch.setattr(reading, "SpanDecoder", eager)
 

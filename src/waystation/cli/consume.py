@@ -33,6 +33,18 @@ _POLL_MS = 500
 _POLL_MESSAGES = 1_000
 
 
+def _checked_condition(_: click.Context, __: click.Parameter, where: str | None) -> str | None:
+    if where is not None:
+        from waystation.filters.selecting import Filter
+        from waystation.model.errors import InvalidFilterError
+
+        try:
+            Filter(where)
+        except InvalidFilterError as error:
+            raise click.BadParameter(str(error)) from None
+    return where
+
+
 @click.command(epilog=EXAMPLE)
 @click.argument("topic")
 @click.option("--from-beginning", is_flag=True, help="Start with the oldest message.")
@@ -50,7 +62,12 @@ _POLL_MESSAGES = 1_000
     is_flag=True,
     help="Go on with new messages until Ctrl-C. Without a start, this is the default.",
 )
-@click.option("--where", metavar="CONDITION", help="Only messages of which this is true.")
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    callback=_checked_condition,
+    help="Only messages of which this is true.",
+)
 @click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; again.")
 @click.option("--group", "group_id", metavar="NAME", help="Read as a member of this group.")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")

@@ -26,7 +26,7 @@ from waystation.filters.selecting import Filter, Located, locate
 from waystation.model.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, LeaderEpoch
 from waystation.model.offsets import NO_TIMESTAMP, Offset
 from waystation.records import codec as record_codec
-from waystation.records.batch import assemble, payload_of
+from waystation.records.batch import DECOMPRESSED_LIMIT_BYTES, assemble, payload_of
 from waystation.records.codec import BATCH_FIELDS, PLACE_FIELDS
 from waystation.records.compression import Codec, compress
 from waystation.records.control import read_marker
@@ -80,10 +80,12 @@ class Narrowed(NamedTuple):
 class Narrowing:
     """Takes one window of a partition after the other; keeps nothing but room to work in."""
 
-    __slots__ = ("_batches", "_chosen", "_partition", "_places")
+    __slots__ = ("_batches", "_chosen", "_limit_bytes", "_partition", "_places")
 
-    def __init__(self, chosen: Filter, partition: int) -> None:
-        self._chosen, self._partition = chosen, partition
+    def __init__(
+        self, chosen: Filter, partition: int, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+    ) -> None:
+        self._chosen, self._partition, self._limit_bytes = chosen, partition, limit_bytes
         self._places = array("q", bytes(8 * PLACE_FIELDS * _RECORDS))
         self._batches = array("q", bytes(8 * BATCH_FIELDS * _BATCHES))
 
@@ -145,7 +147,7 @@ class Narrowing:
         if not header.records_count:
             out.skip(header, 0)
             return
-        located = locate(payload_of(batch, 0, header), header)
+        located = locate(payload_of(batch, 0, header, self._limit_bytes), header)
         rows = self._chosen.chosen(located, range(header.records_count), self._partition)
         self._leave(located, batch, header, rows, out)
 

@@ -3,8 +3,8 @@
 What holds here:
 
 1. a batch's checksum is verified before a row of it is shown;
-2. rows come in the order of their offsets, only those of the span, and only what is for the
-   application's eyes (``client/visible.py``);
+2. rows come in the order of their offsets, only those of the span, only what is for the
+   application's eyes (``client/visible.py``), and what a filter chooses if there is one;
 3. every Arrow batch has exactly the columns asked for, and shares no memory with what was
    fetched; only the topic's name and number are shared among them.
 
@@ -18,10 +18,12 @@ import pyarrow as pa
 
 from waystation.client.raw import Fetched
 from waystation.client.visible import Visibility
+from waystation.filters.narrowing import Narrowing
+from waystation.filters.selecting import Filter
 from waystation.model.errors import CorruptBatchError
 from waystation.records.batch import payload_of
 from waystation.records.columns import ByteColumn, Filled, HeaderColumn, RecordColumns
-from waystation.records.header import BatchHeader, TimestampType, check
+from waystation.records.header import BatchHeader, TimestampType, batches, check
 from waystation.spark.columns import ARROW, HEADERS
 from waystation.spark.spans import Span
 
@@ -44,11 +46,17 @@ class SpanDecoder:
         self,
         columns: tuple[str, ...],
         span: Span,
+        where: str = "",
         *,
         target_bytes: int = TARGET_BYTES,
         target_rows: int = TARGET_ROWS,
     ) -> None:
         self._span = span
+        self._narrowing = (
+            Narrowing(Filter(where), span.partition, limit_bytes=_BATCH_LIMIT_BYTES)
+            if where
+            else None
+        )
         self._schema = pa.schema([ARROW.field(name) for name in columns])
         self._columns = RecordColumns(columns, target_bytes=target_bytes, target_rows=target_rows)
         self._constants: dict[str, pa.Array] = {}
@@ -58,6 +66,8 @@ class SpanDecoder:
 
         HOT: once per answer, a few times per batch (benchmarks/spark).
         """
+        if self._narrowing is not None:
+            fetched = self._narrowed(fetched, self._narrowing)
         columns, records = self._columns, fetched.records
         start, end = max(self._span.start, fetched.offset), self._span.end
         visibility = Visibility(_BATCH_LIMIT_BYTES, fetched.aborted)
@@ -80,6 +90,17 @@ class SpanDecoder:
         """What is left when nothing more comes."""
         if self._columns.rows:
             yield self._taken()
+
+    def _narrowed(self, fetched: Fetched, narrowing: Narrowing) -> Fetched:
+        """The answer without what the filter does not choose; offsets are what they were."""
+        try:
+            left = memoryview(narrowing.take(fetched.records).data)
+        except CorruptBatchError as error:
+            raise CorruptBatchError(
+                f"partition {self._span.topic}-{self._span.partition} from offset "
+                f"{fetched.offset} on: {error}"
+            ) from error
+        return fetched._replace(records=left, batches=list(batches(left)))
 
     def _begin(
         self, fetched: Fetched, at: int, header: BatchHeader, visibility: Visibility

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from waystation.filters.selecting import Filter
+from waystation.model.errors import InvalidFilterError
 from waystation.model.ids import TopicPartition
 from waystation.model.settings import option
 from waystation.spark.errors import BadOptionError
@@ -156,6 +158,12 @@ class SourceSettings:
         "group describe` shows its lag. Where the stream goes on is decided by its "
         "checkpoint alone. The group must not have members.",
     )
+    where: str = option(
+        "",
+        doc="Only rows of which this condition is true, in the grammar of [filters]"
+        "(../filters.md): `value.country = 'DE'`. Tasks leave the others out before Spark sees "
+        "them; they count as read.",
+    )
 
 
 class Topics(NamedTuple):
@@ -181,6 +189,7 @@ class ReadOptions:
     include_headers: bool
     isolation: str
     group_id: str
+    where: str
     client: dict[str, str]
 
 
@@ -210,6 +219,7 @@ def parse_options(texts: Mapping[str, str], *, stream: bool | None) -> ReadOptio
         include_headers=settings.include_headers,
         isolation=settings.isolation_level,
         group_id=settings.group_id,
+        where=_condition(settings.where),
         client={**PATIENCE, **client},
     )
 
@@ -239,6 +249,14 @@ _NAMES: Final = Vocabulary(
 
 
 # --- meanings -----------------------------------------------------------------------------------
+
+
+def _condition(where: str) -> str:
+    """The condition, found right where a query is written and not where its tasks run."""
+    try:
+        return Filter(where).expression if where else ""
+    except InvalidFilterError as error:
+        raise BadOptionError(f"where: {error}") from None
 
 
 def _topics(settings: SourceSettings) -> Topics:

@@ -71,6 +71,8 @@ class ReadPlan(NamedTuple):
     isolation: str
     fail_on_data_loss: bool
     client: Mapping[str, str]
+    where: str = ""
+    """A filter's expression, or none."""
 
 
 def read_span(plan: ReadPlan, span: Span) -> Iterator[pa.RecordBatch]:
@@ -78,7 +80,8 @@ def read_span(plan: ReadPlan, span: Span) -> Iterator[pa.RecordBatch]:
     if span.start >= span.end:
         return
     keep_freed_memory()
-    with Ahead(_decoded(SpanWalk(plan, span), SpanDecoder(plan.columns, span))) as batches:
+    decoder = SpanDecoder(plan.columns, span, plan.where)
+    with Ahead(_decoded(SpanWalk(plan, span), decoder)) as batches:
         yield from batches
 
 

@@ -382,7 +382,12 @@ def _tasks(
     options: ReadOptions, columns: tuple[str, ...], first: Offsets, last: Offsets
 ) -> list[InputPartition]:
     plan = ReadPlan(
-        options.bootstrap, columns, options.isolation, options.fail_on_data_loss, options.client
+        options.bootstrap,
+        columns,
+        options.isolation,
+        options.fail_on_data_loss,
+        options.client,
+        options.where,
     )
     spans = spans_between(first, last, options.min_partitions)
     return [SpanPartition(plan, span) for span in spans]
