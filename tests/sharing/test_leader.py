@@ -14,7 +14,7 @@ from waystation.model.offsets import Offset
 from waystation.sharing.leader import QueueLeader, Steps
 from waystation.sharing.share_partition import SharePartition
 from waystation.sharing.state_records import QueueId
-from waystation.sharing.states import ACCEPT, RENEW, Acknowledgement
+from waystation.sharing.states import ACCEPT, REJECT, RENEW, Acknowledgement
 
 QUEUE = QueueId("g", TopicId(UUID(int=1)), 0)
 
@@ -23,7 +23,9 @@ class Told:
     """A leader, and what its consumers were told."""
 
     def __init__(self) -> None:
-        self.leader: QueueLeader[SharePartition] = QueueLeader(QUEUE, LeaderEpoch(3), 7, queue())
+        self.leader: QueueLeader[SharePartition] = QueueLeader(
+            QUEUE, LeaderEpoch(3), 7, queue(dead_letter_topic="dead")
+        )
         self.answers: dict[str, Any] = {}
         take(self.leader.queue, "a", 10)
 
@@ -96,3 +98,17 @@ def test_what_leaves_nothing_to_store_is_answered_at_once() -> None:
     assert told.answers["renewed"] is None
     assert isinstance(told.answers["refused"], InvalidRecordStateError)
     assert told.leader.due() is None
+
+
+def test_a_message_is_a_dead_letter_once_that_is_stored() -> None:
+    told = Told()
+    told.say("one", 0, 2, REJECT)
+
+    assert told.leader.dead_letters(9) == []
+    told.say("two", 4, 5, REJECT)
+    told.done(told.leader.wrote(None))
+    assert told.leader.dead_letters(9) == [(0, 2, 1)]
+    assert told.leader.dead_letters(9) == [], "the other one is under way"
+    told.done(told.leader.wrote(None))
+    told.leader.queue.moved(Offset(0), Offset(2))
+    assert told.leader.dead_letters(9) == [(4, 5, 1)]

@@ -31,9 +31,13 @@ from waystation.sharing.state_machine import ShareStates
 from waystation.sharing.state_records import QueueId, StateRecord, UpdateStored
 from waystation.sharing.states import (
     ACCEPT,
+    ACQUIRED,
+    ARCHIVING,
+    AVAILABLE,
     REJECT,
     RELEASE,
     RENEW,
+    WAITING,
     Acknowledgement,
     Span,
 )
@@ -66,6 +70,7 @@ class Life:
             share_priority_window=self.random.choice((8, 40, 1_000)),
             max_deliveries=self.random.choice((3, 6)),
             retry_backoff_ms=self.random.choice((0, 0, 50)),
+            dead_letter_topic=self.random.choice(("", "dead")),
         )
         self.broker = ShareSettings(
             group_share_partition_max_record_locks=self.random.choice((10, 60)),
@@ -285,6 +290,10 @@ class Leader:
             return
         self.sync(lambda queue, now: queue.tick(now))
         self.carry_out(Steps((), self.machine.due()))
+        for first, end, _ in self.machine.dead_letters(5):
+            for offset in range(first, end):
+                self.life.witness.moved(self.epoch, offset)
+            self.life.after(15, partial(self.machine.queue.moved, first, end))
         self.life.after(10, self.tick)
 
     def carry_out(self, steps: Steps) -> None:
@@ -323,6 +332,7 @@ class Leader:
             for offset, member in before.items():
                 if held.get(offset) != member:
                     self.life.witness.ended(self.epoch, member, offset)
+            check_books(self.queue)
 
     def fetch(self, member: str, limit: int, to: Callable[[object], None]) -> None:
         """A consumer asks for messages."""
@@ -384,6 +394,28 @@ class Leader:
         """A consumer goes."""
         if not self.is_dead and self.queue is not None:
             self.sync(lambda queue, now: queue.leave(now, member))
+
+
+def check_books(queue: SharePartition) -> None:
+    """What a queue counts as it goes is what a look at all of it finds."""
+    backlog = queue._backlog
+    found = dict.fromkeys((AVAILABLE, WAITING, ACQUIRED, ARCHIVING), 0)
+    settled = 0
+    for first, end, cell in backlog.ranges.runs_from(queue.start):
+        if cell.state in found:
+            found[cell.state] += end - first
+        else:
+            settled += end - first
+        assert (cell.lock is not None) == (cell.state == ACQUIRED), f"{cell} at {first}"
+    counts = queue.counts()
+    assert counts[2:] == (*found.values(), settled), f"{counts} is not {found}, {settled}"
+    locks = [lock for one in queue._locks.members() for lock in queue._locks.of(one)]
+    assert sum(lock.held for lock in locks) == counts.acquired, "a lock holds something else"
+    if isinstance(queue, OrderedPartition):
+        for offset in queue._candidates:
+            assert backlog.ranges.at(offset).state == AVAILABLE, f"{offset} cannot go"
+        lines = [line for line in queue._lines.values() if not line.waiting and not line.blocked]
+        assert not lines, "a line is remembered in which nobody stands"
 
 
 class Consumer:

@@ -1,7 +1,7 @@
 """What a queue did to its consumers, checked as it happens and at the end.
 
 The witness stands at the leaders: it sees every delivery, every end of one, every acknowledgement
-that a leader answered with yes, and every message that was given up.  It knows nothing of how the
+that a leader answered with yes, and every dead letter.  It knows nothing of how the
 queue works, only what it promises:
 
 - a message is accepted once, and no leader of the same or a later term delivers it again;
@@ -10,6 +10,7 @@ queue works, only what it promises:
 - the first delivery under a leader counts one more than what was stored when it began;
 - nobody holds more messages than may be out, and none is delivered more often than allowed;
 - with order by key, one message per key is out, and they are accepted in the order of offsets;
+- what is in the dead-letter topic is delivered no more, and was accepted by nobody;
 - in the end each message was accepted, rejected, or tried as often as allowed.
 """
 
@@ -28,7 +29,8 @@ class Witness:
         """The leader epoch in which a message was accepted, once that was answered."""
         self.in_doubt: dict[int, None] = {}
         """Messages whose acceptance was asked for: it may count although nobody was told so."""
-        self.given_up: dict[int, None] = {}
+        self.dead: dict[int, int] = {}
+        """Messages that are in the dead-letter topic, and the epoch of who moved them first."""
         self.rejected: dict[int, None] = {}
         self.tried: dict[int, int] = {}
         self.deliveries = self.redeliveries = 0
@@ -48,6 +50,7 @@ class Witness:
         assert count == expected, f"{offset} is delivered as number {count}, not {expected}"
         assert count <= self.max_deliveries, f"{offset} is delivered {count} times"
         assert self.accepted.get(offset, epoch + 1) > epoch, f"{offset} again after its acceptance"
+        assert self.dead.get(offset, epoch + 1) > epoch, f"{offset} again as a dead letter"
         if self.by_key:
             self._check_key(out, offset)
         counts[offset], out[offset] = count, member
@@ -68,7 +71,7 @@ class Witness:
     def told_accepted(self, epoch: int, offset: int) -> None:
         """A leader answers that the acceptance counts."""
         assert offset not in self.accepted, f"{offset} is accepted twice"
-        assert offset not in self.given_up, f"{offset} is accepted after it was given up"
+        assert offset not in self.dead, f"{offset} is accepted and a dead letter"
         self.accepted[offset] = epoch
         key = self.keys.get(offset)
         if self.by_key and key is not None:
@@ -79,6 +82,13 @@ class Witness:
     def asked_to_reject(self, offset: int) -> None:
         """A consumer does not want a message to be delivered again."""
         self.rejected[offset] = None
+
+    def moved(self, epoch: int, offset: int) -> None:
+        """A message goes to the dead-letter topic."""
+        assert offset not in self.accepted, f"{offset} is a dead letter, and was accepted"
+        is_exhausted = self.tried.get(offset, 0) >= self.max_deliveries
+        assert is_exhausted or offset in self.rejected, f"{offset} is a dead letter for no reason"
+        self.dead.setdefault(offset, epoch)
 
     def holds(self, epoch: int) -> Mapping[int, str]:
         """Who holds what under a leader."""

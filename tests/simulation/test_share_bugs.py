@@ -10,6 +10,7 @@ from waystation.model.offsets import Millis, Offset
 from waystation.sharing import queue_state, state_machine
 from waystation.sharing.backlog import Backlog, Cell
 from waystation.sharing.changes import Changes
+from waystation.sharing.leader import QueueLeader
 from waystation.sharing.locks import Locks
 from waystation.sharing.ordered_partition import OrderedPartition
 from waystation.sharing.persister import Write
@@ -96,6 +97,13 @@ def gives_out_more_than_may_be_out(patch: Patch) -> None:
     patch.setattr(SharePartition, "_room", lambda *_: 1_000)
 
 
+def names_dead_letters_before_it_is_stored(patch: Patch) -> None:
+    def dead_letters(leader: Any, limit: int) -> Any:
+        return leader.queue.dead_letters(limit)
+
+    patch.setattr(QueueLeader, "dead_letters", dead_letters)
+
+
 # --- at the share coordinator -------------------------------------------------------------------
 
 
@@ -162,6 +170,7 @@ PLAIN: Sequence[Plant] = (
     moves_the_start_past_what_is_out,
     never_ends_a_lock,
     gives_out_more_than_may_be_out,
+    names_dead_letters_before_it_is_stored,
     does_not_fence_leaders,
     takes_a_late_write_for_the_newest,
     lets_the_next_leader_begin_where_the_last_one_ended,

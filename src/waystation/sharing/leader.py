@@ -6,7 +6,9 @@ Promises:
 
 1. an acknowledgement is answered with yes only after it is stored;
 2. what was asked first is answered first;
-3. a leader that was fenced answers nobody with yes any more, and its queue is of no use.
+3. a leader that was fenced answers nobody with yes any more, and its queue is of no use;
+4. a message is named as a dead letter only after it is stored that it was given up: no other
+   leader delivers it again.
 
 ``share_partition.py`` is the queue; whoever runs a leader carries out its ``Steps``.
 """
@@ -26,7 +28,7 @@ from waystation.model.offsets import Millis
 from waystation.sharing.persister import Write
 from waystation.sharing.share_partition import SharePartition
 from waystation.sharing.state_records import QueueId
-from waystation.sharing.states import Acknowledgement
+from waystation.sharing.states import Acknowledgement, DeadLetter
 
 Q = TypeVar("Q", bound=SharePartition)
 
@@ -44,7 +46,7 @@ class Steps(NamedTuple):
 class QueueLeader(Generic[Q]):
     """One queue in one term of its leader."""
 
-    __slots__ = ("_id", "_leader_epoch", "_state_epoch", "_waiting", "fenced_by", "queue")
+    __slots__ = ("_dying", "_id", "_leader_epoch", "_state_epoch", "_waiting", "fenced_by", "queue")
 
     def __init__(
         self, queue_id: QueueId, leader_epoch: LeaderEpoch, state_epoch: int, queue: Q
@@ -53,6 +55,7 @@ class QueueLeader(Generic[Q]):
         self.queue = queue
         self._id, self._leader_epoch, self._state_epoch = queue_id, leader_epoch, state_epoch
         self._waiting: deque[tuple[int, Waiter]] = deque()
+        self._dying: tuple[int, list[DeadLetter]] | None = None
         self.fenced_by: WaystationError | None = None
 
     def acknowledge(
@@ -98,6 +101,21 @@ class QueueLeader(Generic[Q]):
         while self._waiting and self._waiting[0][0] <= self.queue.stored:
             replies.append(Reply(self._waiting.popleft()[1], None))
         return Steps(replies, self.due())
+
+    def dead_letters(self, limit: int) -> list[DeadLetter]:
+        """What is to be moved to the dead-letter topic: some of it, as soon as it is stored.
+
+        What was moved is said by ``queue.moved``; until then it may be named again.
+        """
+        if self.fenced_by is not None:
+            return []
+        if self._dying is None:
+            self._dying = self.queue.version, self.queue.dead_letters(limit)
+        version, found = self._dying
+        if self.queue.stored < version:
+            return []
+        self._dying = None
+        return self.queue.unmoved(found)
 
     def resign(self, error: WaystationError) -> Steps:
         """Another broker leads: nobody here is answered with yes any more."""

@@ -295,6 +295,15 @@ class SharePartition:
                 break
         return found
 
+    def unmoved(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Which of these still wait to be moved."""
+        return [
+            DeadLetter(begin, until, cell.deliveries)
+            for first, end, _ in letters
+            for begin, until, cell in self._backlog.ranges.spans(first, end)
+            if cell.state == ARCHIVING
+        ]
+
     def moved(self, first: Offset, end: Offset) -> None:
         """These dead letters are in their topic; what is none of them stays as it is."""
         for begin, until, cell in self._backlog.ranges.spans(first, end):
