@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.filters.naive import Message, Said, conditions, messages
+from tests.filters.naive import SIGNS, Message, Said, conditions, messages
 from tests.filters.twins import is_compiled
 from tests.support.soak import count
 from waystation.filters import picking as preferred
@@ -173,6 +173,18 @@ def an_order() -> Message:
 )
 def test_numbers_texts_and_what_is_no_document(value: bytes | None, expression: str) -> None:
     assert holds(expression, Message(None, value))
+
+
+@pytest.mark.parametrize("sign", sorted(SIGNS))
+@pytest.mark.parametrize("left", ["offset", "value.n", "offset + 0", "2"])
+def test_a_comparison_and_its_opposite(sign: str, left: str) -> None:
+    for offset in (1, 2, 3):
+        message = Message(b"", b'{"n": %d}' % offset, offset=offset)
+        expected = SIGNS[sign](2 if left == "2" else offset, 2)
+
+        assert holds(f"{left} {sign} 2", message) is expected
+        assert holds(f"NOT {left} {sign} 2", message) is not expected
+        assert holds(f"2 {sign} {left} OR NOT 2 {sign} {left}", message)
 
 
 def test_true_is_no_number() -> None:
