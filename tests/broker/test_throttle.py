@@ -33,8 +33,8 @@ def test_what_was_overdrawn_is_waited_for() -> None:
     time.now_s += 10
     assert allowance.delay_s() == 0
     allowance.take(600)
-    # Of the long time before, a tenth of a second was saved up.
-    assert allowance.delay_s() == pytest.approx(0.5)
+    # Of the long time before, three hundredths of a second were saved up.
+    assert allowance.delay_s() == pytest.approx(0.57)
 
 
 def test_a_rate_that_is_raised_counts_soon() -> None:
@@ -54,6 +54,11 @@ def test_without_a_rate_nothing_waits() -> None:
 
     assert not allowance.is_limited
     assert allowance.delay_s() == 0
+
+
+def test_a_fast_copy_is_cut_into_slices_that_others_can_wait_for() -> None:
+    assert Allowance(lambda: 50_000_000, Time()).slice_bytes == 250_000
+    assert Allowance(lambda: 1_000, Time()).slice_bytes == 1 << 16
 
 
 def test_lists_name_replicas() -> None:

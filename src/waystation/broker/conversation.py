@@ -186,10 +186,11 @@ class Conversation:
 
     def _questions(self) -> Questions:
         settings, now = self._copying.settings(), self._copying.steady.now()
+        throttle = self._copying.throttle
         asked: list[Asked] = []
         due, self._due = self._due, {}
         for copy in due:
-            wait_s = self._copying.throttle.delay_s(copy.partition)
+            wait_s = throttle.delay_s(copy.partition)
             if wait_s > 0:
                 self._loop.call_later(wait_s, self._ask_again, copy)
                 continue
@@ -197,7 +198,7 @@ class Conversation:
             if question is not None:
                 copy.asked_in = self._sent + 1
                 self._reports.pop(copy, None)
-                room = settings.replica_fetch_max_bytes
+                room = throttle.most(copy.partition, settings.replica_fetch_max_bytes)
                 offset, last_epoch, safe_end = question[2:5]
                 asked.append(_asked(copy, offset, last_epoch, safe_end, room))
         reports, self._reports = self._reports, {}

@@ -319,7 +319,7 @@ class ReplicaSession:
             throttled = self._throttle.delay_s(partition, self.node) > 0
             if throttled or (left <= 0 and not first):
                 return None
-            limit = min(followed.max_bytes, left)
+            limit = self._throttle.most(partition, self.node, min(followed.max_bytes, left))
             region, _ = partition.read_to_end(followed.offset, limit, at_least_one=first)
         except WaystationError as error:
             return _refusal(key, error)

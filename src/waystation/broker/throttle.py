@@ -4,9 +4,10 @@ A topic lists the replicas that count (``leader.replication.throttled.replicas``
 follower's), the broker says how many bytes a second they may take together.  As in Kafka:
 
 1. a replica that is in sync is never slowed down, whatever the lists say: acks=all waits for it;
-2. what was sent may pass the rate once, by one answer, and is waited for afterwards, so that a
+2. what was sent may pass the rate once, by one batch, and is waited for afterwards, so that a
    large batch gets through under any rate;
-3. nothing is saved up for longer than a tenth of a second.
+3. nothing is saved up for longer than some hundredths of a second, and an answer takes no more
+   than some thousandths: a replica in sync shares the connection, and must not wait behind it.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from waystation.model.ids import NodeId
 from waystation.partition.partition import Partition
 
 _UNLIMITED: Final = 1 << 62
-_SAVED_S: Final = 0.1
+_SAVED_S: Final = 0.03
+_SLICE_S: Final = 0.005
+_SLICE_BYTES_MIN: Final = 64 << 10
 # An operator may raise a rate that was much too low.
 _LOOK_AGAIN_S: Final = 1.0
 
@@ -47,6 +50,11 @@ class Allowance:
         self._at_s = now_s
         return 0.0 if self._left >= 0 else min(-self._left / rate, _LOOK_AGAIN_S)
 
+    @property
+    def slice_bytes(self) -> int:
+        """How much of one partition may be moved at a time, apart from a batch that is larger."""
+        return max(int(self._rate() * _SLICE_S), _SLICE_BYTES_MIN)
+
     def take(self, nbytes: int) -> None:
         """Something was moved."""
         self._left -= nbytes
@@ -69,6 +77,13 @@ class LeaderThrottle:
         if not listed or not self._counts(partition, node, listed):
             return 0.0
         return self._allowance.delay_s()
+
+    def most(self, partition: Partition, node: NodeId, max_bytes: int) -> int:
+        """How much of the partition ``node`` gets at a time, of what it would take."""
+        listed = partition.settings.leader_replication_throttled_replicas
+        if not listed or not self._counts(partition, node, listed):
+            return max_bytes
+        return min(max_bytes, self._allowance.slice_bytes)
 
     def sent(self, partition: Partition, node: NodeId, nbytes: int) -> None:
         """Something of the partition was sent to ``node``."""
@@ -96,6 +111,10 @@ class FollowerThrottle:
     def delay_s(self, partition: Partition) -> float:
         """How long to wait before more of the partition is asked for."""
         return self._allowance.delay_s() if self._counts(partition) else 0.0
+
+    def most(self, partition: Partition, max_bytes: int) -> int:
+        """How much of the partition to ask for at a time."""
+        return min(max_bytes, self._allowance.slice_bytes) if self._counts(partition) else max_bytes
 
     def received(self, partition: Partition, nbytes: int) -> None:
         """Something of the partition was copied."""
