@@ -5,13 +5,14 @@ in the place of sockets and clocks: a client knows its machine by the loop that 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+from tests.simulation.cluster_loose import Loose
 from waystation.client.admin import Admin
 from waystation.client.consumer import Consumer
 from waystation.client.producer import Producer
@@ -52,7 +53,9 @@ class Clients:
         storm_s: float,
         *,
         server_side: bool = False,
+        racks: tuple[str, ...] = (),
     ) -> None:
+        """Those who read do so in ``racks``, if there are any."""
         self.history: list[Event] = []
         self.has_topics = self.finished = False
         self.busy: set[str] = set()
@@ -62,6 +65,8 @@ class Clients:
         self._partitions = partitions
         self._storm_s, self._until_s = storm_s, 0.0
         self._grouping = {"group_protocol": "consumer"} if server_side else {}
+        self._racks = racks
+        self.loose = Loose(partitions)
         self._machines: dict[str, Node] = {}
         self._retired: set[str] = set()
         self._work: dict[str, Callable[[str, Random], Awaitable[None]]] = {}
@@ -79,6 +84,11 @@ class Clients:
             self._add(f"s{number}", partial(self._process, f"s{number}"))
         for number in range(readers):
             self._add(f"r{number}", self._read)
+
+    def enlist_loose(self) -> None:
+        """Let there be writers who ask for one replica's word, and for none."""
+        for acks in ("0", "1"):
+            self._add(f"l{acks}", partial(self._write_loosely, acks))
 
     @property
     def names(self) -> list[str]:
@@ -124,12 +134,14 @@ class Clients:
 
     # --- what they do ---------------------------------------------------------------------------
 
-    async def make_topics(self, replicas: int, configs: dict[str, str]) -> None:
+    async def make_topics(
+        self, replicas: int, configs: dict[str, str], topics: Sequence[str] = (INPUT, OUTPUT)
+    ) -> None:
         """However long it takes."""
         while True:
             try:
                 async with Admin(self._bootstrap) as admin:
-                    for topic in (INPUT, OUTPUT):
+                    for topic in topics:
                         await _if_missing(
                             admin.create_topic(
                                 topic,
@@ -175,6 +187,13 @@ class Clients:
         target = Target(self._bootstrap, [INPUT], self._partitions)
         await self._live(name, lambda diary: write_plainly(target, diary, pace), self._until_s)
 
+    async def _write_loosely(self, acks: str, name: str, chance: Random) -> None:
+        def make(acks: str) -> Producer:
+            made: Producer = self._made(Producer, **_DELIVERING)(self._bootstrap, acks=acks)
+            return made
+
+        await self.loose.write(make, acks, name, chance, self._until_s)
+
     async def _write_in_transactions(self, own: str, name: str, chance: Random) -> None:
         pace = Pace(chance, chance.choice(_MESSAGES_PER_S), self._until_s)
         target = Target(self._bootstrap, [INPUT], self._partitions)
@@ -213,7 +232,7 @@ class Clients:
             "writers.Producer": self._made(Producer, **_DELIVERING),
             "processors.Producer": self._made(Producer, **_DELIVERING),
             "processors.Consumer": self._made(Consumer, **self._grouping),
-            "readers.Consumer": self._made(Consumer),
+            "readers.Consumer": self._reader,
             "readers.Admin": self._made(Admin),
             "readers.monotonic_ns": self._now_ns,
         }
@@ -240,6 +259,11 @@ class Clients:
             )
 
         return make
+
+    def _reader(self, *args: Any, **given: Any) -> Consumer:
+        near = {"client_rack": self._world.chance.choice(self._racks)} if self._racks else {}
+        made: Consumer = self._made(Consumer, **near)(*args, **given)
+        return made
 
     def _here(self) -> Node:
         loop = asyncio.get_running_loop()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from tests.simulation.cluster_clients import INPUT, OUTPUT, Clients
+from tests.simulation.cluster_loose import LOOSE
 from tests.simulation.cluster_witness import Witness
 from waystation.client.admin import Admin
 from waystation.model.errors import WaystationError
@@ -87,14 +88,34 @@ class Luck(NamedTuple):
         )
 
 
+class More(NamedTuple):
+    """What there is besides in some worlds: drawn apart, so that the others stay as they were."""
+
+    loose: bool = False
+    """Writers who ask for one replica's word, or for none."""
+    racks: bool = False
+    """Readers who read from the replica in their rack."""
+    storeless: bool = False
+    """Brokers that are cut off from the store alone."""
+
+    @classmethod
+    def of(cls, seed: int) -> "More":
+        """In every third world."""
+        if seed % 3 != 1:
+            return cls()
+        chance = Random(seed)
+        return cls(*(chance.random() < 0.6 for _ in cls._fields))
+
+
 class ClusterLife:
     """Make it, then ``run`` it once."""
 
     def __init__(self, seed: int, luck: Luck | None = None) -> None:
         self.seed = seed
         self.world = world = World(seed)
+        self.more = More.of(seed) if luck is None else More()
         self.luck = luck = luck or Luck.of(world.chance)
-        world.note(str(luck))
+        world.note(f"{luck} {self.more}")
         self.store = world.node("store")
         self.server = StoreServer(self.store.clock, history_max=50)
         self.processes: dict[int, Process] = {}
@@ -103,7 +124,12 @@ class ClusterLife:
         self.witness = Witness(world, self.server, self.processes)
         bootstrap = ",".join(f"b{number}:{PORT}" for number in self.processes)
         self.clients = Clients(
-            world, bootstrap, luck.partitions, STORM_MS / 1_000, server_side=luck.server_side
+            world,
+            bootstrap,
+            luck.partitions,
+            STORM_MS / 1_000,
+            server_side=luck.server_side,
+            racks=tuple(f"b{number}" for number in self.processes) if self.more.racks else (),
         )
         self.calm = True
 
@@ -126,7 +152,8 @@ class ClusterLife:
         durability = "memory" if luck.memory else "disk"
         configs = {"min.insync.replicas": str(luck.min_insync), "durability": durability}
         operator = self.clients.machine("operator")
-        operator.spawn(self.clients.make_topics(luck.replicas, configs))
+        topics = [INPUT, OUTPUT, *([LOOSE] if self.more.loose else [])]
+        operator.spawn(self.clients.make_topics(luck.replicas, configs, topics))
         self._until(lambda: None if self.clients.has_topics else "topics are not made")
         chance = world.chance
         self.clients.enlist(
@@ -135,6 +162,9 @@ class ClusterLife:
             processors=chance.randint(0, 2),
             readers=1,
         )
+        if self.more.loose:
+            self.clients.loose.epoch_of = self._epoch_of
+            self.clients.enlist_loose()
         self._unleash()
         world.run(STORM_MS)
         self._calm_down()
@@ -145,6 +175,8 @@ class ClusterLife:
         self._until(lambda: None if self.clients.finished else "nobody has read everything")
         self._settle()
         self.witness.check_replicas_alike()
+        if self.more.loose:
+            self.clients.loose.check(self.witness)
         verdict = check(self.clients.history)
         if verdict.findings:
             found = "\n".join(str(one) for one in verdict.findings[:10])
@@ -160,6 +192,9 @@ class ClusterLife:
             verdict,
             settled_ms,
         )
+
+    def _epoch_of(self, partition: int, offset: int, value: str) -> int | None:
+        return self.witness.epoch_of(LOOSE, partition, offset, value.encode())
 
     def _expire(self) -> None:
         """A store that is not there ends no leases."""
@@ -203,6 +238,7 @@ class ClusterLife:
             "transaction.state.log.replication.factor": str(self.luck.replicas),
             "transaction.state.log.min.isr": str(self.luck.min_insync),
             "controlled.shutdown.timeout.ms": "1000",
+            **({"broker.rack": f"b{number}"} if self.more.racks else {}),
             **OPTIONS,
         }
         return load([("simulation", options)])
@@ -225,6 +261,8 @@ class ClusterLife:
         for name in self.luck.blows:
             blow = BLOWS[name]
             self.world.every(self.luck.every_ms * len(self.luck.blows), self._struck(blow))
+        if self.more.storeless:
+            self.world.every(self.luck.every_ms, self._struck(_lose_store))
 
     def _struck(self, blow: "Blow") -> Callable[[], None]:
         def strike() -> None:
@@ -397,6 +435,21 @@ def _cut_link(life: ClusterLife) -> None:
             link.cut = False
 
     life.after(100, 4_000, mend)
+
+
+def _lose_store(life: ClusterLife) -> None:
+    """A broker does not reach the store any more; its clients and other brokers reach it."""
+    name = f"b{life.some_broker()}"
+    links = [life.world.network.faults(name, "store"), life.world.network.faults("store", name)]
+    for link in links:
+        link.cut = True
+    life.world.note(f"{name} is cut off from the store")
+
+    def mend() -> None:
+        for link in links:
+            link.cut = False
+
+    life.after(500, 4_000, mend)
 
 
 def _slow_link(life: ClusterLife) -> None:

@@ -29,6 +29,7 @@ from waystation.cluster.values import PartitionValue, decode
 from waystation.coordination.store import Change
 from waystation.model.ids import TopicId, TopicPartition
 from waystation.partition.partition import Partition
+from waystation.records.batch import records_of
 from waystation.records.header import batches
 from waystation.storage.log import Log
 from waystation.telemetry import logs
@@ -190,7 +191,7 @@ class Witness:
                 if committed is None:
                     continue
                 for member in state.in_sync:
-                    held = self._held(member, topic.name, number)
+                    held = self.held(member, topic.name, number)
                     if held is not None and held.log.log_end < committed.end:
                         _broken(
                             "committed is on every in-sync replica",
@@ -198,7 +199,7 @@ class Witness:
                             f"{committed.end} are committed, {state}",
                         )
 
-    def _held(self, member: int, topic: str, number: int) -> Partition | None:
+    def held(self, member: int, topic: str, number: int) -> Partition | None:
         """A replica of who lives, and is registered as who it is."""
         process = self._processes[member]
         node, registered = process.node, self.image.brokers.get(member)  # type: ignore[call-overload]
@@ -208,6 +209,22 @@ class Witness:
             return None
         held: Partition | None = node.broker.replicas.find(topic, number)
         return None if held is None or held.log.directory.offline is not None else held
+
+    def epoch_of(self, topic: str, number: int, offset: int, value: bytes) -> int | None:
+        """The epoch in which somebody wrote ``value`` at ``offset``; unknown if nobody has it."""
+        for process in self._processes.values():
+            node = process.node
+            if node is None or node._broker is None or not process.host.alive:
+                continue
+            held = node.broker.replicas.find(topic, number)
+            if held is None or held.log.directory.offline or held.log.log_end <= offset:
+                continue
+            found = held.log.read(offset, 1, held.log.log_end, True)  # type: ignore[arg-type]
+            data = b"" if found.region is None else found.region.read()
+            for at, header in batches(data):
+                if any(one.offset == offset and one.value == value for one in records_of(data, at)):
+                    return int(header.partition_leader_epoch)
+        return None
 
     def _state(self, place: Place) -> PartitionImage | None:
         topic = self.image.topics_by_id.get(place[0])
@@ -247,7 +264,7 @@ class Witness:
         """In the end all replicas hold the same."""
         for topic in self.image.topics.values():
             for number, state in enumerate(topic.partitions):
-                logs = [self._held(member, topic.name, number) for member in state.replicas]
+                logs = [self.held(member, topic.name, number) for member in state.replicas]
                 contents = [
                     [batch for _, _, batch in read_batches(held.log, 0, held.log.log_end)]
                     for held in logs
@@ -257,7 +274,7 @@ class Witness:
                     _broken("committed is on every in-sync replica", f"{topic.name}-{number}")
 
     def _end_of(self, member: int, topic: str, number: int) -> int:
-        held = self._held(member, topic, number)
+        held = self.held(member, topic, number)
         return -1 if held is None else held.log.log_end
 
     # --- what is overheard ----------------------------------------------------------------------
