@@ -4,16 +4,19 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.examples.kubernetes_shapes import mistakes
 from tests.support.command import waystation
 
 from waystation.coordination.address import parse_address
 from waystation.node.settings import from_environment, from_file, load
+from waystation.testing.process import BrokerProcess
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SYSTEMD, KUBERNETES = EXAMPLES / "systemd", EXAMPLES / "kubernetes"
@@ -112,7 +115,46 @@ def _documents(name: str) -> dict[str, Any]:
     return {one["kind"]: one for one in found}
 
 
-@pytest.mark.parametrize("name", ["etcd.yaml", "waystation.yaml"])
+FILES = ("etcd.yaml", "waystation.yaml")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_field_is_one_of_kubernetes(name: str) -> None:
+    assert {kind: mistakes(one) for kind, one in _documents(name).items()} == {
+        "Service": [],
+        "PodDisruptionBudget": [],
+        "StatefulSet": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "mistake"),
+    [
+        (
+            "apiVersion: policy/v1",
+            "apiVersion: policy/v1beta1",
+            "there is no PodDisruptionBudget in policy/v1beta1",
+        ),
+        ("maxUnavailable:", "maxUnavailble:", "PodDisruptionBudget.spec has no field maxUn"),
+        ("  serviceName: waystation\n", "", "StatefulSet.spec lacks serviceName"),
+        ("replicas: 3", 'replicas: "3"', "StatefulSet.spec.replicas is '3'"),
+        ("Policy: Parallel", "Policy: parallel", "StatefulSet.spec.podManagementPolicy is 'par"),
+        ("failureThreshold: 300", "failureTreshold: 300", "has no field failureTreshold"),
+        ("{path: /healthz, port: http}", "{port: http}", "livenessProbe.httpGet lacks path"),
+        ("ScheduleAnyway", "Anyway", "whenUnsatisfiable is 'Anyway'"),
+        ("fieldPath: metadata.name}", "path: metadata.name}", "fieldRef lacks fieldPath"),
+        ('cpu: "1"', "cpu: 1", "resources.requests.cpu is 1"),
+    ],
+)
+def test_a_mistake_in_a_file_would_be_found(before: str, after: str, mistake: str) -> None:
+    text = (KUBERNETES / "waystation.yaml").read_text()
+    assert before in text
+    broken = yaml.safe_load_all(text.replace(before, after))
+
+    assert any(mistake in line for one in broken for line in mistakes(one))
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_the_objects_belong_together(name: str) -> None:
     objects = _documents(name)
     service, claimed, stateful = (
@@ -125,6 +167,13 @@ def test_the_objects_belong_together(name: str) -> None:
     probes = [container[key] for key in container if key.endswith("Probe")]
 
     assert stateful["serviceName"] == objects["Service"]["metadata"]["name"]
+    assert service["clusterIP"] == "None", "each pod needs a name of its own"
+    # Two of three servers, or replicas, must stay whoever takes machines away.
+    assert (claimed["maxUnavailable"], stateful["replicas"]) == (1, 3)
+    assert _kept_apart(pod["spec"]) == [("kubernetes.io/hostname", labels)]
+    known = {one["name"] for one in container["env"]}
+    words = [*container.get("command", ()), *container.get("args", ())]
+    assert {name for word in words for name in re.findall(r"\$\((\w+)\)", word)} <= known
     assert labels == service["selector"] == claimed["selector"]["matchLabels"]
     assert labels == stateful["selector"]["matchLabels"]
     assert {one["name"]: one["port"] for one in service["ports"]} == named
@@ -135,7 +184,47 @@ def test_the_objects_belong_together(name: str) -> None:
     ]
 
 
-def test_a_brokers_command_line_environment_and_probes_exist(bootstrap: str) -> None:
+def _kept_apart(pod: dict[str, Any]) -> list[tuple[str, dict[str, str]]]:
+    """By what pods are kept apart, and which."""
+    anti = pod.get("affinity", {}).get("podAntiAffinity", {})
+    rules = [
+        *pod.get("topologySpreadConstraints", ()),
+        *anti.get("requiredDuringSchedulingIgnoredDuringExecution", ()),
+    ]
+    return [(one["topologyKey"], one["labelSelector"]["matchLabels"]) for one in rules]
+
+
+def test_the_names_of_the_pods_are_those_that_the_set_gives_them() -> None:
+    """A pod of a set has a name by the set's, in the domain of the set's service."""
+    etcd, brokers = _documents("etcd.yaml"), _documents("waystation.yaml")
+    name, domain = etcd["StatefulSet"]["metadata"]["name"], etcd["Service"]["metadata"]["name"]
+    pods = [f"{name}-{n}" for n in range(etcd["StatefulSet"]["spec"]["replicas"])]
+    (server,) = etcd["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    told = dict(word.removeprefix("--").split("=", 1) for word in server["command"][1:])
+    (broker,) = brokers["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    (store,) = [word for word in broker["args"] if word.startswith("--store=")]
+
+    members = ",".join(f"{pod}=http://{pod}.{domain}:2380" for pod in pods)
+    assert told["initial-cluster"] == members
+    assert told["name"] == "$(POD)"
+    assert told["initial-advertise-peer-urls"] == f"http://$(POD).{domain}:2380"
+    assert told["advertise-client-urls"] == f"http://$(POD).{domain}:2379"
+    endpoints = parse_address(store.removeprefix("--store=")).endpoints
+    assert endpoints == tuple(f"{pod}.{domain}:2379" for pod in pods)
+
+
+def test_a_broker_answers_its_probes(broker: BrokerProcess) -> None:
+    spec = _documents("waystation.yaml")["StatefulSet"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    probes = [container[key] for key in container if key.endswith("Probe")]
+
+    assert len(probes) == 3
+    for path in {probe["httpGet"]["path"] for probe in probes}:
+        with urllib.request.urlopen(f"http://{broker.http}{path}", timeout=20) as answer:
+            assert answer.status == 200, path
+
+
+def test_a_brokers_command_line_and_environment_exist() -> None:
     spec = _documents("waystation.yaml")["StatefulSet"]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     _check(container["args"])
