@@ -4,7 +4,8 @@ Counts are kept up with every change, so that asking costs nothing; ranges are s
 available messages only from the lowest offset that can have one.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from waystation.model.offsets import Millis, Offset
@@ -18,6 +19,7 @@ from waystation.sharing.states import (
     AVAILABLE,
     WAITING,
     Counts,
+    Span,
     StateBatch,
 )
 
@@ -136,6 +138,25 @@ class Backlog:
                 chosen.append((begin, stop, cell))
         return chosen
 
+    def choose_fresh(
+        self, limit: int, end: Offset, skipped: Sequence[Span]
+    ) -> tuple[list[tuple[Offset, Offset, Cell]], list[Span]]:
+        """Let up to ``limit`` messages before ``end`` in; what is skipped is passed over."""
+        ranges, chosen, passed = self.ranges, list[tuple[Offset, Offset, Cell]](), list[Span]()
+        for skip in [*skipped, Span(end, end)]:
+            if skip.end <= ranges.end:
+                continue
+            begin, until = ranges.end, min(skip.first, end, Offset(ranges.end + limit))
+            if until > begin:
+                self.enter(until, FRESH)
+                chosen.append((begin, until, FRESH))
+                limit -= until - begin
+            if until < skip.first or limit <= 0 or skip.first >= end:
+                break
+            passed.append(Span(ranges.end, min(skip.end, end)))
+            self.enter(passed[-1].end, PASSED_OVER)
+        return chosen, passed
+
     def stored_form(self, first: Offset, end: Offset) -> Iterator[StateBatch]:
         """What is stored of some offsets: a delivery that is not over does not count yet."""
         for begin, until, cell in self.ranges.spans(first, end):
@@ -145,3 +166,9 @@ class Backlog:
                 yield StateBatch(begin, until, AVAILABLE, cell.deliveries)
             else:
                 yield StateBatch(begin, until, cell.state, cell.deliveries)
+
+
+def aligned(start: Offset, limit: int, batch_ends: Sequence[Offset]) -> int:
+    """How many messages to give, so that the batch of the last one is given whole."""
+    at = bisect_left(batch_ends, start + limit)
+    return batch_ends[at] - start if at < len(batch_ends) else limit

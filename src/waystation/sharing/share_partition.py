@@ -16,20 +16,18 @@ answers an acknowledgement once ``stored`` has reached the ``version`` it led to
 and priorities are in ``ordered_partition.py``.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from waystation.model.errors import InvalidRecordStateError, InvalidRequestError
 from waystation.model.offsets import Millis, Offset
-from waystation.sharing.backlog import DONE, FRESH, PASSED_OVER, SETTLED, Backlog, Cell
-from waystation.sharing.breaker import CLOSED, OPEN, PROBING, Breaker
+from waystation.sharing.acknowledgements import check, not_held
+from waystation.sharing.backlog import DONE, FRESH, PASSED_OVER, SETTLED, Backlog, Cell, aligned
 from waystation.sharing.changes import Changes, StateChange
+from waystation.sharing.fates import Fates
 from waystation.sharing.locks import Lock, Locks
 from waystation.sharing.settings import QueueSettings, ShareSettings
 from waystation.sharing.states import (
     ACCEPT,
-    ACKNOWLEDGE_TYPES,
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVING,
@@ -54,8 +52,8 @@ class SharePartition:
     __slots__ = (
         "_backlog",
         "_begins_with",
-        "_breaker",
         "_changes",
+        "_fates",
         "_gone_before",
         "_locks",
         "_queue",
@@ -71,7 +69,7 @@ class SharePartition:
     ) -> None:
         self._queue, self._share = queue, share
         self._backlog = Backlog(start)
-        self._locks, self._changes, self._breaker = Locks(), Changes(), Breaker()
+        self._locks, self._changes, self._fates = Locks(), Changes(), Fates(queue)
         self._gone_before = Offset(0)
         """What retention has taken: acknowledging it is neither right nor wrong."""
         self._waits: list[tuple[Millis, Offset, Offset]] = []
@@ -86,7 +84,7 @@ class SharePartition:
         Whatever was out when it died is available again.  A message that had to wait waits once
         more, for nobody knows since when it did.
         """
-        ranges, retry = self._backlog.ranges, self._queue().retry()
+        ranges = self._backlog.ranges
         for first, end, state, deliveries in sorted(batches):
             first = max(first, ranges.end)
             if end <= first:
@@ -94,7 +92,7 @@ class SharePartition:
             if first > ranges.end:
                 self._backlog.enter(Offset(first), FRESH)
             if state == AVAILABLE:
-                cell = self._available_cell(now, deliveries, retry.pause_ms(deliveries))
+                cell = self._fates.available(now, deliveries)
                 self._backlog.enter(end, cell)
                 if cell.state == WAITING:
                     heappush(self._waits, (cell.ready_at, Offset(first), end))
@@ -201,8 +199,8 @@ class SharePartition:
         chosen = self._backlog.choose(limit, first, end)
         taken = sum(until - begin for begin, until, _ in chosen)
         if taken < limit and first <= self.end < end and self._may_grow():
-            until = _aligned(self.end, limit - taken, batch_ends)
-            chosen += self._choose_fresh(min(until, room - taken), end, skipped)
+            wanted = aligned(self.end, limit - taken, batch_ends)
+            chosen += self._choose_fresh(min(wanted, room - taken), end, skipped)
         return self._lock(now, member_id, chosen)
 
     # --- acknowledging ------------------------------------------------------------------------
@@ -215,7 +213,7 @@ class SharePartition:
         HOT: once per partition of a ShareFetch or ShareAcknowledge.
         """
         self.tick(now)
-        _check(acknowledgements)
+        check(acknowledgements)
         meant = [
             (self._meant(member_id, first, end), kind) for first, end, kind in acknowledgements
         ]
@@ -248,13 +246,13 @@ class SharePartition:
     def next_deadline(self) -> Millis | None:
         """The earliest moment at which ``tick`` has something to do."""
         waits = self._waits[0][0] if self._waits else None
-        moments = (self._locks.earliest(), waits, self._breaker.wakes_at())
+        moments = (self._locks.earliest(), waits, self._fates.wakes_at())
         return min((moment for moment in moments if moment is not None), default=None)
 
     def tick(self, now: Millis) -> bool:
         """Take back what was held for too long; true if there is more to deliver than before."""
         before = self._backlog.available
-        is_awake = self._breaker.wake(now)
+        is_awake = self._fates.wake(now)
         over = self._locks.due(now)
         if over:
             self._take_back(now, over)
@@ -314,7 +312,7 @@ class SharePartition:
 
     def breaker_state(self, now: Millis) -> str:
         """Whether a flood of dead letters has stopped deliveries."""
-        return self._breaker.state(now) if self._queue().dead_letter_breaker_part else CLOSED
+        return self._fates.breaker_state(now)
 
     # --- parts: choosing ----------------------------------------------------------------------
 
@@ -323,14 +321,7 @@ class SharePartition:
         if self._changes.stored < self._begins_with:
             return 0
         room = self._share().group_share_partition_max_record_locks - self._backlog.acquired
-        breaker = self.breaker_state(now)
-        if breaker == CLOSED:
-            return max(room, 0)
-        # A probe that retention took, or that was none, is not waited for.
-        is_probe_out = self._breaker.is_probing and self._backlog.acquired > 0
-        if breaker == OPEN or is_probe_out:
-            return 0
-        return min(room, 1)
+        return self._fates.may_go(now, room, self._backlog.acquired)
 
     def _may_grow(self) -> bool:
         """Whether messages that were never delivered may be."""
@@ -339,25 +330,10 @@ class SharePartition:
     def _choose_fresh(
         self, limit: int, end: Offset, skipped: Sequence[Span]
     ) -> list[tuple[Offset, Offset, Cell]]:
-        """Let messages enter the queue, and pass over what is none."""
-        chosen = []
-        for skip in [*skipped, Span(end, end)]:
-            if skip.end <= self.end:
-                continue
-            until = min(skip.first, end, Offset(self.end + limit))
-            if until > self.end:
-                begin = self.end
-                self._backlog.enter(until, FRESH)
-                chosen.append((begin, until, FRESH))
-                limit -= until - begin
-            if until < skip.first or limit <= 0 or skip.first >= end:
-                break
-            passed = min(skip.end, end)
-            if passed > self.end:
-                begin = self.end
-                self._backlog.enter(passed, PASSED_OVER)
-                self._changes.mark(begin, passed)
-        if skipped:
+        chosen, passed = self._backlog.choose_fresh(limit, end, skipped)
+        for span in passed:
+            self._changes.mark(*span)
+        if passed:
             self._advance()
         return chosen
 
@@ -367,8 +343,7 @@ class SharePartition:
         """Make what was chosen the consumer's, under one lock."""
         if not chosen:
             return []
-        if self.breaker_state(now) == PROBING:
-            self._breaker.probe()
+        self._fates.went(now)
         deadline = Millis(now + self._queue().share_record_lock_duration_ms)
         held = sum(end - first for first, end, _ in chosen)
         lock = Lock(member_id, deadline, chosen[0][0], chosen[-1][1], held)
@@ -392,11 +367,11 @@ class SharePartition:
                 return []
         ranges = self._backlog.ranges
         if first < ranges.start or end > ranges.end:
-            raise _not_held(member_id, first, end, "are settled, or were never delivered")
+            raise not_held(member_id, first, end, "are settled, or were never delivered")
         spans = ranges.spans(first, end)
         for begin, until, cell in spans:
             if cell.lock is None or cell.lock.member_id != member_id:
-                raise _not_held(member_id, begin, until, "it does not hold (any more)")
+                raise not_held(member_id, begin, until, "it does not hold (any more)")
         return spans
 
     def _let_go(self, now: Millis, first: Offset, end: Offset, cell: Cell, kind: int) -> None:
@@ -406,9 +381,7 @@ class SharePartition:
         if kind == ACCEPT:
             self._backlog.recolour(first, end, cell, DONE)
             self._on_settled(first, end, cell)
-            queue = self._queue()
-            if queue.dead_letter_breaker_part:
-                self._breaker.accepted(now, end - first, queue.breaker())
+            self._fates.accepted(now, end - first)
         elif kind == GAP:
             self._backlog.recolour(first, end, cell, PASSED_OVER)
             self._on_settled(first, end, cell)
@@ -419,28 +392,14 @@ class SharePartition:
         self, now: Millis, first: Offset, end: Offset, cell: Cell, *, is_final: bool
     ) -> None:
         """A delivery came to nothing: once more, later, or never again."""
-        queue = self._queue()
-        retry, rule = queue.retry(), queue.breaker()
-        if rule.part and self._breaker.is_probing:
-            self._breaker.probe_failed(now, rule)
-        pause_ms = retry.pause_ms(cell.deliveries)
-        if is_final or not retry.may_go_on(cell.deliveries):
-            if self._breaker.may_give_up(now, end - first, rule):
-                self._give_up(first, end, cell, to_topic=bool(queue.dead_letter_topic))
-                return
-            reopens = self._breaker.open_until()
-            pause_ms = max(pause_ms, 0 if reopens is None else reopens - now)
-        after = self._available_cell(now, cell.deliveries, pause_ms)
+        after = self._fates.failed(now, end - first, cell, is_final=is_final)
         self._backlog.recolour(first, end, cell, after)
         if after.state == WAITING:
             heappush(self._waits, (after.ready_at, first, end))
-        else:
+        elif after.state == AVAILABLE:
             self._on_available(first, end)
-
-    def _give_up(self, first: Offset, end: Offset, cell: Cell, *, to_topic: bool) -> None:
-        after = Cell(ARCHIVING, cell.deliveries) if to_topic else PASSED_OVER
-        self._backlog.recolour(first, end, cell, after)
-        self._on_settled(first, end, cell)
+        else:
+            self._on_settled(first, end, cell)
 
     def _renew(
         self, now: Millis, member_id: str, renewed: list[tuple[Offset, Offset, Cell]]
@@ -470,11 +429,6 @@ class SharePartition:
                 self._backlog.recolour(begin, until, cell, Cell(AVAILABLE, cell.deliveries))
                 self._on_available(begin, until)
 
-    def _available_cell(self, now: Millis, deliveries: int, pause_ms: int) -> Cell:
-        if pause_ms <= 0:
-            return Cell(AVAILABLE, deliveries)
-        return Cell(WAITING, deliveries, None, Millis(now + pause_ms))
-
     def _advance(self) -> None:
         """Move the start past everything that is settled."""
         if self._backlog.advance():
@@ -487,32 +441,3 @@ class SharePartition:
 
     def _on_settled(self, first: Offset, end: Offset, before: Cell) -> None:
         """These messages will not be delivered again; ``before`` is what they were."""
-
-
-def _aligned(start: Offset, limit: int, batch_ends: Sequence[Offset]) -> int:
-    """How many messages to give, so that the batch of the last one is given whole."""
-    at = bisect_left(batch_ends, start + limit)
-    return batch_ends[at] - start if at < len(batch_ends) else limit
-
-
-def _check(acknowledgements: Sequence[Acknowledgement]) -> None:
-    """Refuse what contradicts itself, whoever says it."""
-    last: Offset | None = None
-    for first, end, kind in acknowledgements:
-        if first >= end or (last is not None and first < last):
-            raise InvalidRequestError(
-                f"the acknowledgement of [{first}, {end}) is empty, or repeats offsets before "
-                f"{last}: acknowledge each offset once, in rising order"
-            )
-        if kind not in ACKNOWLEDGE_TYPES:
-            raise InvalidRequestError(
-                f"{kind} is no way to acknowledge; 0 to 4 are gap, accept, release, reject, renew"
-            )
-        last = end
-
-
-def _not_held(member_id: str, first: Offset, end: Offset, why: str) -> InvalidRecordStateError:
-    return InvalidRecordStateError(
-        f"member {member_id!r} acknowledges offsets [{first}, {end}), which {why}: whatever "
-        "it did with these messages, others may be given them"
-    )
