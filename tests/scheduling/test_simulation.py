@@ -1,6 +1,7 @@
 """Lives of schedules by seed: none lost, none twice, none early, none cancelled yet delivered."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,13 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "_MERGE_RUNS", 2)
 
 
-@pytest.mark.parametrize("seed", range(count(30, 5_000)))
+def remembered() -> list[int]:
+    """The seeds that once found something."""
+    lines = Path(__file__).with_name("regressions.txt").read_text().splitlines()
+    return [int(line.split()[0]) for line in lines if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("seed", [*range(count(30, 5_000)), *remembered()])
 def test_every_message_comes_once_and_at_its_time(seed: int) -> None:
     lived(seed)
 

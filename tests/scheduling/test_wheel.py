@@ -7,7 +7,7 @@ from waystation.model.offsets import Millis
 from waystation.scheduling.wheel import Due, TimingWheel
 
 END = (1 << 62, 0)
-dues = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 5)), max_size=40)
+dues = st.lists(st.tuples(st.integers(-40, 200), st.integers(0, 5)), max_size=40)
 
 
 @given(dues, dues, st.integers(0, 220), st.integers(1, 50))

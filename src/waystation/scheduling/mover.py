@@ -190,13 +190,15 @@ class Mover:
     # --- deciding -----------------------------------------------------------------------
 
     def room(self, target: TopicPartition, most: int) -> int:
-        """How many records may be decided upon now: none while a batch is under way."""
+        """How many records may be decided upon now: none while a batch is under way, or while
+        nobody has asked for what was ``refused``.
+        """
         if self._epoch is None or self.needs_producer(target):
             return 0
         lane = self._lanes.get(target)
         if lane is None:
             return most
-        if lane.phase is not _Phase.IDLE:
+        if lane.phase is not _Phase.IDLE or lane.refused is not None:
             return 0
         return most if lane.size_limit is None else min(most, lane.size_limit)
 

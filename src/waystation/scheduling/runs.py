@@ -28,7 +28,7 @@ Entry = tuple[int, int]
 BEGINNING: Final[Entry] = (-(1 << 63), 0)
 """Before every entry."""
 
-PAGE_ENTRIES: Final = 1_023
+PAGE_ENTRIES: Final = 255
 _HEAD: Final = Struct("<III4x")
 _PAGE_BYTES: Final = _HEAD.size + 16 * PAGE_ENTRIES
 _MAGIC: Final = 0x31505357

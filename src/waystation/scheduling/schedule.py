@@ -33,6 +33,8 @@ __all__ = ["Pending", "Schedule"]
 
 _END: Final[Due] = (1 << 63, 0)
 _LOW_SHARE: Final = 4
+_BITE: Final = 2_000
+"""How many entries are fetched at once: some milliseconds of work."""
 
 
 class Pending(NamedTuple):
@@ -116,7 +118,10 @@ class Schedule(Book):
         return [one for one in found if one[1] not in self._spoken][:room]
 
     def decide(self, items: Iterable[Due], now: Millis) -> Decided:
-        """Move these, a beginning of what ``due`` gave: the decision to append."""
+        """Move these, a beginning of what ``due`` gave: the decision to append.
+
+        Whoever cannot append it, or any other decision of ours, lets the schedule resign.
+        """
         chosen = tuple(items)
         assert all(due <= now for due, _ in chosen), f"something of {chosen} goes before its time"
         self._spoken.update((Offset(offset), None) for _, offset in chosen)
@@ -127,7 +132,10 @@ class Schedule(Book):
         return self.mover.refused(self.target)
 
     def next_due(self) -> Millis | None:
-        """When something is due next, if it is led from here."""
+        """When something is due next, if it is led from here.
+
+        A clock may step: who waits for it looks again every second or so.
+        """
         if self._wheel is None:
             return None
         self._fill(self._wheel)
@@ -146,7 +154,7 @@ class Schedule(Book):
         """Take more from the index before the wheel runs empty."""
         near = self.settings.schedule_near_entries
         while wheel.count < near // _LOW_SHARE and wheel.edge != _END:
-            found, rest = self.index.read(wheel.edge, near - wheel.count, go_on=True)
+            found, rest = self.index.read(wheel.edge, min(near, _BITE), go_on=True)
             wheel.extend(found, _END if rest is None else rest)
 
     # --- wishes -------------------------------------------------------------------------

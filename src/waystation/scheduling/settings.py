@@ -56,14 +56,14 @@ class ScheduleSettings:
         "each and make those in front wait for those behind.",
     )
     schedule_near_entries: int = option(
-        50_000,
+        20_000,
         at_least=1_000,
         live=True,
-        doc="How many of a partition's next messages the timing wheel holds in memory, about "
-        "250 bytes each; all others are on disk.",
+        doc="How many of a partition's next messages the timing wheel holds in memory at most, "
+        "about 250 bytes each; all others are on disk.",
     )
     schedule_buffer_entries: int = option(
-        16_384,
+        8_192,
         at_least=64,
         at_most=1_000_000,
         live=True,

@@ -33,7 +33,7 @@ class TimingWheel:
         self._numbers: list[int] = []
         """The slots' numbers, as a heap; those of slots that are gone are dropped in passing."""
         self._front: list[Due] = []
-        self._front_slot = -1
+        self._front_slot: int | None = None
         """The earliest slot, sorted; stays valid until something is added to it."""
 
     def add(self, due: Due) -> None:
@@ -47,7 +47,7 @@ class TimingWheel:
             slot[due] = None
             self.count += 1
         if number == self._front_slot:
-            self._front_slot = -1
+            self._front_slot = None
 
     def extend(self, dues: Iterable[Due], edge: Due) -> None:
         """Hold everything up to a new edge."""
@@ -101,7 +101,7 @@ class TimingWheel:
             self.edge = (number << _SLOT_BITS, -1)
         self._numbers = numbers
         heapify(self._numbers)
-        self._front_slot = -1
+        self._front_slot = None
 
     def _first_slot(self) -> int | None:
         numbers = self._numbers
