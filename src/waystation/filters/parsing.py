@@ -16,10 +16,10 @@ marks the place; depth is bounded here, so that nothing behind it need be.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 from waystation.filters import checking
 from waystation.filters.checking import Complaint
+from waystation.filters.cursor import DEEPEST, Cursor, field_at
 from waystation.filters.lexing import Sort, Token, tokens_of
 from waystation.filters.patterns import JOKERS, EscapeError, Pattern, pattern_of
 from waystation.filters.syntax import (
@@ -36,7 +36,6 @@ from waystation.filters.syntax import (
     Literal,
     Not,
     Or,
-    Root,
     Test,
     Value,
 )
@@ -45,25 +44,8 @@ from waystation.model.errors import InvalidFilterError
 
 __all__ = ["DEEPEST", "parse"]
 
-DEEPEST: Final = 32
-"""How many levels of parentheses, signs and operators may be inside each other."""
-
-_ROOTS = {root.value: root for root in Root}
-_KINDS = {
-    Root.KEY: Kind.TEXT,
-    Root.VALUE: Kind.TEXT,
-    Root.HEADERS: Kind.TEXT,
-    Root.TIMESTAMP: Kind.TIMESTAMP,
-    Root.PARTITION: Kind.NUMBER,
-    Root.OFFSET: Kind.NUMBER,
-}
 _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _CASTS = {kind.name: kind for kind in (Kind.NUMBER, Kind.BOOLEAN, Kind.TIMESTAMP)}
-_FIELDS = (
-    "key, value, value.<name>, headers.<name>, timestamp, partition and offset are what a "
-    "message has"
-)
-_DIGITS = 9
 
 Part = Value | Condition
 _VALUES = (Field, Literal, Arithmetic, Cast)
@@ -80,48 +62,48 @@ def parse(expression: str) -> Condition:
         ) from None
 
 
-class _Parser:
+class _Parser(Cursor):
     """One pass over the tokens, a method per rule of the grammar."""
 
-    __slots__ = ("_at", "_depth", "_jokers", "_tokens")
+    __slots__ = ("_depth", "_jokers")
 
     def __init__(self, tokens: list[Token]) -> None:
-        self._tokens, self._at = tokens, 0
+        super().__init__(tokens)
         self._depth = self._jokers = 0
 
     def whole(self) -> Condition:
-        if self._is_end():
+        if self.is_end():
             raise Complaint(
-                self._token, "the expression is empty; write a condition, as in key = 'a'"
+                self.token, "the expression is empty; write a condition, as in key = 'a'"
             )
         condition = self._condition_of(self._or())
-        if not self._is_end():
-            raise Complaint(self._token, self._unexpected("AND, OR or the end of the expression"))
+        if not self.is_end():
+            raise Complaint(self.token, self.unexpected("AND, OR or the end of the expression"))
         return condition
 
     # --- conditions -------------------------------------------------------------------------
 
     def _or(self) -> Part:
         first = self._and()
-        if not self._is("OR"):
+        if not self.is_word("OR"):
             return first
         operands = [self._condition_of(first)]
-        while self._take("OR"):
+        while self.take("OR"):
             operands.append(self._condition_of(self._and()))
         return Or(tuple(operands))
 
     def _and(self) -> Part:
         first = self._not()
-        if not self._is("AND"):
+        if not self.is_word("AND"):
             return first
         operands = [self._condition_of(first)]
-        while self._take("AND"):
+        while self.take("AND"):
             operands.append(self._condition_of(self._not()))
         return And(tuple(operands))
 
     def _not(self) -> Part:
         negated, found = False, False
-        while self._take("NOT"):
+        while self.take("NOT"):
             negated, found = not negated, True
         part = self._predicate()
         if not found:
@@ -130,22 +112,22 @@ class _Parser:
         return Not(condition) if negated else condition
 
     def _predicate(self) -> Part:
-        start = self._token
+        start = self.token
         left = self._sum()
-        token = self._token
+        token = self.token
         if token.sort is Sort.SIGN and token.text in _COMPARISONS:
             value = self._value_of(left, start)
-            self._at += 1
+            self.at += 1
             return self._compare(_COMPARISONS[token.text], value, token)
-        negated = self._take("NOT")
-        word = self._token.keyword
+        negated = self.take("NOT")
+        word = self.token.keyword
         if word in ("LIKE", "IN", "BETWEEN", "IS") and not (negated and word == "IS"):
             value = self._value_of(left, start)
-            self._at += 1
+            self.at += 1
             condition = self._worded(word, value)
             return Not(condition) if negated else condition
         if negated:
-            raise Complaint(self._token, self._unexpected("LIKE, IN or BETWEEN behind NOT"))
+            raise Complaint(self.token, self.unexpected("LIKE, IN or BETWEEN behind NOT"))
         return left
 
     def _worded(self, word: str, value: Value) -> Condition:
@@ -161,20 +143,20 @@ class _Parser:
 
     def _compare(self, sign: str, left: Value, at: Token) -> Condition:
         self._refuse_null(f"{sign} NULL is never true", "IS NULL" if sign == "=" else "IS NOT NULL")
-        start = self._token
+        start = self.token
         right = self._value_of(self._sum(), start)
-        if self._token.sort is Sort.SIGN and self._token.text in _COMPARISONS:
+        if self.token.sort is Sort.SIGN and self.token.text in _COMPARISONS:
             raise Complaint(
-                self._token, f"a comparison has two sides; join two with AND, not {at.text} twice"
+                self.token, f"a comparison has two sides; join two with AND, not {at.text} twice"
             )
         return Compare(sign, *checking.comparable(sign, left, right))
 
     def _like(self, value: Value) -> Condition:
         value = checking.text(value)
-        token = self._text("a pattern in single quotes")
+        token = self.text("a pattern in single quotes")
         escape = None
-        if self._take("ESCAPE"):
-            letter = self._text("one character in single quotes")
+        if self.take("ESCAPE"):
+            letter = self.text("one character in single quotes")
             if len(letter.text) != 1 or letter.text in "%_":
                 raise Complaint(letter, "ESCAPE takes one character, which is neither % nor _")
             escape = letter.text
@@ -197,24 +179,24 @@ class _Parser:
         return pattern
 
     def _in(self, value: Value) -> Condition:
-        self._expect("(", "a list in parentheses behind IN")
+        self.expect("(", "a list in parentheses behind IN")
         values: list[Literal] = []
-        while not values or self._take(","):
+        while not values or self.take(","):
             self._refuse_null("NULL in a list is equal to nothing", "OR ... IS NULL")
             literal = self._literal("a text, number, boolean or timestamp")
             value, _ = checking.comparable("=", value, literal)
             values.append(literal)
-        self._expect(")", "a comma or the end of the list")
+        self.expect(")", "a comma or the end of the list")
         return In(value, tuple(one.value for one in values))
 
     def _between(self, value: Value) -> Condition:
         self._refuse_null("BETWEEN with NULL is never true", "a lower limit")
-        start = self._token
+        start = self.token
         low = self._value_of(self._sum(), start)
-        if not self._take("AND"):
-            raise Complaint(self._token, self._unexpected("AND and an upper limit behind BETWEEN"))
+        if not self.take("AND"):
+            raise Complaint(self.token, self.unexpected("AND and an upper limit behind BETWEEN"))
         self._refuse_null("BETWEEN with NULL is never true", "an upper limit")
-        start = self._token
+        start = self.token
         high = self._value_of(self._sum(), start)
         return And(
             (
@@ -224,9 +206,9 @@ class _Parser:
         )
 
     def _is_null(self, value: Value) -> Condition:
-        negated = self._take("NOT")
-        if not self._take("NULL"):
-            raise Complaint(self._token, self._unexpected("NULL or NOT NULL behind IS"))
+        negated = self.take("NOT")
+        if not self.take("NULL"):
+            raise Complaint(self.token, self.unexpected("NULL or NOT NULL behind IS"))
         return Not(IsNull(value)) if negated else IsNull(value)
 
     # --- values -----------------------------------------------------------------------------
@@ -238,40 +220,40 @@ class _Parser:
         return self._chain("*/", self._factor)
 
     def _chain(self, signs: str, operand: Callable[[], Part]) -> Part:
-        start = self._token
+        start = self.token
         part = operand()
         depth = self._depth
-        while self._token.sort is Sort.SIGN and self._token.text in signs:
-            sign = self._token
+        while self.token.sort is Sort.SIGN and self.token.text in signs:
+            sign = self.token
             left = self._value_of(part, start)
-            self._at += 1
+            self.at += 1
             self._deeper(sign)
-            at = self._token
+            at = self.token
             part = checking.arithmetic(sign.text, left, self._value_of(operand(), at))
         self._depth = depth
         return part
 
     def _factor(self) -> Part:
-        token = self._token
+        token = self.token
         if token.sort is Sort.SIGN and token.text in "+-":
             return self._signed(token)
         if token.sort is Sort.SIGN and token.text == "(":
             self._deeper(token)
-            self._at += 1
+            self.at += 1
             part = self._or()
-            self._expect(")", "an operator or )")
+            self.expect(")", "an operator or )")
             self._depth -= 1
             return part
         if token.keyword == "CAST":
             return self._cast(token)
         if token.sort is Sort.NAME and not self._begins_literal():
-            return self._field(token)
+            return field_at(self)
         return self._literal("a field, a value or (")
 
     def _signed(self, token: Token) -> Part:
         self._deeper(token)
-        self._at += 1
-        start = self._token
+        self.at += 1
+        start = self.token
         value = self._value_of(self._factor(), start)
         self._depth -= 1
         if isinstance(value, Literal) and value.kind is Kind.NUMBER and token.text == "-":
@@ -282,51 +264,51 @@ class _Parser:
 
     def _cast(self, token: Token) -> Cast:
         self._deeper(token)
-        self._at += 1
-        self._expect("(", "( behind CAST")
-        start = self._token
+        self.at += 1
+        self.expect("(", "( behind CAST")
+        start = self.token
         value = self._value_of(self._sum(), start)
-        if not self._take("AS"):
-            raise Complaint(self._token, self._unexpected("AS and a kind"))
-        kind = _CASTS.get(self._token.text.upper())
-        if kind is None or self._token.sort is not Sort.NAME:
-            raise Complaint(self._token, self._unexpected("NUMBER, BOOLEAN or TIMESTAMP"))
-        self._at += 1
-        end = self._token
-        self._expect(")", "the end of CAST, )")
+        if not self.take("AS"):
+            raise Complaint(self.token, self.unexpected("AS and a kind"))
+        kind = _CASTS.get(self.token.text.upper())
+        if kind is None or self.token.sort is not Sort.NAME:
+            raise Complaint(self.token, self.unexpected("NUMBER, BOOLEAN or TIMESTAMP"))
+        self.at += 1
+        end = self.token
+        self.expect(")", "the end of CAST, )")
         self._depth -= 1
         return checking.cast(value, kind, Token(Sort.NAME, "", token.at, end.end))
 
     def _begins_literal(self) -> bool:
         """Whether a word is TRUE, FALSE or NULL, or TIMESTAMP with a text behind it."""
-        word = self._token.keyword
+        word = self.token.keyword
         if word == "TIMESTAMP":
-            return self._tokens[self._at + 1].sort is Sort.TEXT
+            return self.tokens[self.at + 1].sort is Sort.TEXT
         return word is not None
 
     def _literal(self, expected: str) -> Literal:
-        token = self._token
-        self._at += 1
+        token = self.token
+        self.at += 1
         match token.keyword:
             case "TRUE" | "FALSE" as word:
                 return Literal(word == "TRUE", Kind.BOOLEAN, token.at, token.end)
-            case "TIMESTAMP" if self._token.sort is Sort.TEXT:
+            case "TIMESTAMP" if self.token.sort is Sort.TEXT:
                 return self._timestamp(token)
         if token.sort is Sort.TEXT:
             return Literal(token.text, Kind.TEXT, token.at, token.end)
         if token.sort is Sort.NUMBER:
             return self._number(token)
-        if token.sort is Sort.SIGN and token.text in "+-" and self._token.sort is Sort.NUMBER:
+        if token.sort is Sort.SIGN and token.text in "+-" and self.token.sort is Sort.NUMBER:
             number = self._literal(expected)
             assert isinstance(number.value, int | float), f"number {number.value!r}"
             value = _negative(number.value) if token.text == "-" else number.value
             return replace(number, value=value, at=token.at)
-        self._at -= 1
+        self.at -= 1
         if token.sort is Sort.QUOTED_NAME:
             raise Complaint(token, f"a text stands in single quotes: '{token.text}'")
         if token.sort is Sort.NAME and token.keyword is None:
             raise Complaint(token, f"{token.text} is a name, and here stands {expected}")
-        raise Complaint(token, self._unexpected(expected))
+        raise Complaint(token, self.unexpected(expected))
 
     def _number(self, token: Token) -> Literal:
         number = number_in(token.text)
@@ -335,7 +317,7 @@ class _Parser:
         return Literal(number, Kind.NUMBER, token.at, token.end)
 
     def _timestamp(self, token: Token) -> Literal:
-        text = self._text("a time")
+        text = self.text("a time")
         moment = timestamp_in(text.text)
         if moment is None:
             raise Complaint(
@@ -345,96 +327,11 @@ class _Parser:
             )
         return Literal(moment, Kind.TIMESTAMP, token.at, text.end)
 
-    # --- fields -----------------------------------------------------------------------------
-
-    def _field(self, token: Token) -> Field:
-        root = _ROOTS.get(token.text.lower())
-        if root is None:
-            raise self._unknown(token)
-        self._at += 1
-        path: list[str | int] = []
-        while self._is_sign(".") or self._is_sign("["):
-            path.append(self._step(root, path))
-        end = self._tokens[self._at - 1].end
-        if root is Root.HEADERS and not path:
-            raise Complaint(token, "which header? write headers.<name>")
-        kind = Kind.ANY if root is Root.VALUE and path else _KINDS[root]
-        return Field(root, tuple(path), kind, token.at, end)
-
-    def _step(self, root: Root, path: list[str | int]) -> str | int:
-        """One more name or index of a path."""
-        token = self._token
-        if root not in (Root.VALUE, Root.HEADERS):
-            raise Complaint(token, f"{root.value} has no fields")
-        if len(path) == DEEPEST:
-            raise Complaint(token, f"a path may have {DEEPEST} steps")
-        if root is Root.HEADERS and path:
-            raise Complaint(
-                token, 'a header has no fields; if its name has a dot, write headers."a.b"'
-            )
-        self._at += 1
-        step = self._token
-        self._at += 1
-        if token.text == ".":
-            if step.sort not in (Sort.NAME, Sort.QUOTED_NAME):
-                self._at -= 1
-                raise Complaint(step, self._unexpected("a name behind the dot"))
-            return step.text
-        is_index = step.sort is Sort.NUMBER and step.text.isdigit() and len(step.text) <= _DIGITS
-        if step.sort is not Sort.TEXT and not (root is Root.VALUE and is_index):
-            raise Complaint(
-                step, "in brackets stands a name in single quotes, or the number of a member"
-            )
-        self._expect("]", "]")
-        return step.text if step.sort is Sort.TEXT else int(step.text)
-
-    def _unknown(self, token: Token) -> Complaint:
-        name = token.text
-        before = self._tokens[self._at - 1] if self._at else token
-        if before.text == "-" and before.end == token.at:
-            remedy = f'; if - is part of a name, quote it, as in headers."x-{name}"'
-        else:
-            remedy = f"; do you mean value.{name} or headers.{name}?"
-        return Complaint(token, f"unknown field {name}: {_FIELDS}{remedy}")
-
-    # --- tokens -----------------------------------------------------------------------------
-
-    @property
-    def _token(self) -> Token:
-        return self._tokens[self._at]
-
-    def _is_end(self) -> bool:
-        return self._token.sort is Sort.END
-
-    def _is(self, keyword: str) -> bool:
-        return self._token.keyword == keyword
-
-    def _is_sign(self, sign: str) -> bool:
-        return self._token.sort is Sort.SIGN and self._token.text == sign
-
-    def _take(self, word: str) -> bool:
-        """Go past a keyword or sign if it is next."""
-        found = self._is(word) or self._is_sign(word)
-        self._at += found
-        return found
-
-    def _expect(self, sign: str, expected: str) -> None:
-        if not self._take(sign):
-            raise Complaint(self._token, self._unexpected(expected))
-
-    def _text(self, expected: str) -> Token:
-        token = self._token
-        if token.sort is not Sort.TEXT:
-            raise Complaint(token, self._unexpected(expected))
-        self._at += 1
-        return token
-
-    def _unexpected(self, expected: str) -> str:
-        return f"expected {expected}, found {self._token.shown}"
+    # --- limits and kinds -------------------------------------------------------------------
 
     def _refuse_null(self, problem: str, remedy: str) -> None:
-        if self._is("NULL"):
-            raise Complaint(self._token, f"{problem}; write {remedy}")
+        if self.is_word("NULL"):
+            raise Complaint(self.token, f"{problem}; write {remedy}")
 
     def _deeper(self, token: Token) -> None:
         self._depth += 1
@@ -447,7 +344,7 @@ class _Parser:
         """A part that must be a value."""
         if isinstance(part, _VALUES):
             return part
-        end = self._tokens[max(self._at - 1, 0)].end
+        end = self.tokens[max(self.at - 1, 0)].end
         raise Complaint(
             Token(Sort.NAME, "", start.at, max(end, start.end)),
             "this is a condition and no value; conditions are joined with AND, OR and NOT",
