@@ -34,7 +34,7 @@ from waystation.scheduling.checkpoint import (
 from waystation.scheduling.cron import Cron
 from waystation.scheduling.errors import DamagedIndexError, InvalidScheduleError
 from waystation.scheduling.files import IndexFiles
-from waystation.scheduling.headers import timing_of
+from waystation.scheduling.headers import plain_due, timing_of
 from waystation.scheduling.index import FIRST, Index, Step, Steps
 from waystation.scheduling.keeping import Keeping
 from waystation.scheduling.mover import Mover
@@ -136,20 +136,31 @@ class Book:
             self._apply_decision(decision, header.base_offset)
 
     def _apply_messages(self, header: BatchHeader, rows: list[Row]) -> None:
-        found: Held = []
+        """HOT: most messages name a time and recur not; they become nothing but that time."""
+        plain: list[Due] = []
+        other: Held = []
         for offset, timestamp, _, _, headers in rows:
+            due = plain_due(headers)
+            if due is not None:
+                plain.append((due, offset))
+                continue
             try:
-                due, cron = timing_of(headers, Millis(timestamp))
+                timing = timing_of(headers, Millis(timestamp))
             except InvalidScheduleError:
                 self.strays += 1
-                continue
-            found.append(((due, offset), cron))
+            else:
+                other.append(((timing.due, offset), timing.cron))
         if header.is_transactional:
-            self._held.setdefault(header.producer_id, []).extend(found)
+            held = self._held.setdefault(header.producer_id, [])
+            held += [(one, None) for one in plain]
+            held += other
         else:
-            self._admit(found)
+            self._add(plain)
+            self._admit(other)
 
     def _admit(self, found: Held) -> None:
+        if not found:
+            return
         for (due, offset), cron in found:
             if cron is not None:
                 self._recurring[Offset(offset)] = Recurring(cron, Millis(due), NO_OFFSET)
