@@ -134,6 +134,12 @@ def test_between_matches_nothing_is_left() -> None:
     assert (left.records, left.matches) == (7, 2)
 
 
+def test_what_compaction_took_out_before_it_belongs_to_a_stretch() -> None:
+    left = narrowed(batch_of("y", 10), batch_of("nn", 20), batch_of("y", 30))
+
+    assert left.stretches == [Stretch(Offset(11), Offset(30))]
+
+
 def test_behind_the_last_match_one_empty_batch_ends_where_the_source_does() -> None:
     left = narrowed(batch_of("y", 10), batch_of("nn", 11), batch_of("nnn", 13))
 
