@@ -63,6 +63,8 @@ class OrderedPartition(SharePartition):
     HOT: everything here costs per message (benchmarks/sharing/acknowledge.py).
     """
 
+    chooses = True
+
     __slots__ = (
         "_by_age",
         "_by_key",

@@ -18,6 +18,7 @@ and priorities are in ``ordered_partition.py``.
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from typing import ClassVar
 
 from waystation.model.offsets import Millis, Offset
 from waystation.sharing.acknowledgements import check, not_held
@@ -48,6 +49,9 @@ from waystation.sharing.states import (
 
 class SharePartition:
     """One queue in one term of its leader; thrown away when another leads."""
+
+    chooses: ClassVar[bool] = False
+    """Whether messages are shown to the queue one by one, and asked for by ``choose``."""
 
     __slots__ = (
         "_backlog",
@@ -191,6 +195,7 @@ class SharePartition:
 
         HOT: once per partition of a ShareFetch.
         """
+        assert not self.chooses, "a queue that chooses was told what to give"
         self.tick(now)
         room = self._room(now)
         limit = min(limit, room)
