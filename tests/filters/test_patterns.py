@@ -44,6 +44,13 @@ def test_an_escape_takes_the_meaning_away(text: str, pattern: str, expected: boo
     assert has(text, pattern, "!") is expected
 
 
+@pytest.mark.parametrize(
+    ("text", "pattern"), [("aba", "ab%ba"), ("a", "a%a"), ("ab", "a%b%b"), ("a", "_%_")]
+)
+def test_no_character_stands_for_two(text: str, pattern: str) -> None:
+    assert not has(text, pattern)
+
+
 @pytest.mark.parametrize("pattern", ["a!", "!a", "%!x%"])
 def test_an_escape_that_escapes_nothing_is_an_error(pattern: str) -> None:
     with pytest.raises(EscapeError):
