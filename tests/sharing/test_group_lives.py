@@ -98,6 +98,8 @@ def test_everything_is_read_by_whoever_is_left(seed: int) -> None:
     assert {name: life.reads.get(name, set()) for name in wanted} == {
         member.member_id: flat(member.assigned) for member in described.members
     }
+    there = {topic.id for topic in life.group.topics.all.values()}
+    assert {topic for reads in life.reads.values() for topic, _ in reads} <= there
     for topic in life.group.topics.all.values():
         readers = [name for name, topics in wanted.items() if topic.name in topics]
         read = {index for name in readers for found, index in life.reads[name] if found == topic.id}
