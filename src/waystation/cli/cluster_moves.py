@@ -12,7 +12,7 @@ from waystation.cli.asking import confirm, with_admin
 from waystation.cli.local_option import cluster_bootstrap_option
 from waystation.cli.moves import complain, leave, refusals
 from waystation.cli.options import example, json_option, yes_option
-from waystation.cli.output import print_json, print_table, say
+from waystation.cli.output import counted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
@@ -146,11 +146,13 @@ async def _move(
             print_json(document(moves))
         else:
             _table(moves, before)
-            say(f"{len(moves)} partitions would move" if moves else "nothing has to move")
+            say(
+                f"{counted(len(moves), 'partition')} would move" if moves else "nothing has to move"
+            )
         return 0
     if not yes and not as_json:
         _table(moves, before)
-    confirm(f"Move {len(moves)} partitions?", yes)
+    confirm(f"Move {counted(len(moves), 'partition')}?", yes)
     if rate is not None:
         sources = {where: (before.get(where, ()), target) for where, target in moves.items()}
         await throttle(admin, sources, rate)
@@ -162,7 +164,7 @@ async def _move(
         print_json({**document(moves), "begun": begun, "refused": refused})
     else:
         # So that there is a way back.
-        say(f"{begun} moves asked for; before: {_text(document(_only(before, moves)))}")
+        say(f"{counted(begun, 'move')} asked for; before: {_text(document(_only(before, moves)))}")
     complain(refused)
     if wait:
         await _finished(admin, moves, as_json)
@@ -177,7 +179,7 @@ async def _finished(admin: "Admin", moves: "Moves", as_json: bool) -> None:
     while moving := [one for one in await admin.list_reassignments() if one in moves]:
         if len(moving) != left and not as_json:
             left = len(moving)
-            say(f"{left} partitions on their way")
+            say(f"{counted(left, 'partition')} on the way")
         await asyncio.sleep(_LOOK_EVERY_S)
     await unthrottle(admin, {one.topic for one in moves})
     if not as_json:
@@ -236,7 +238,7 @@ async def _cancel(admin: "Admin", topics: str | None, yes: bool, as_json: bool) 
         names = _matching(topics, [one.topic for one in moving]) if moving else []
         moving = [one for one in moving if one.topic in names]
     if moving:
-        confirm(f"Take back the moves of {len(moving)} partitions?", yes)
+        confirm(f"Take back the moves of {counted(len(moving), 'partition')}?", yes)
     outcomes = await admin.alter_reassignments(dict.fromkeys(moving)) if moving else {}
     refused = refusals(outcomes)
     await unthrottle(admin, {one.topic for one in moving})
@@ -244,7 +246,7 @@ async def _cancel(admin: "Admin", topics: str | None, yes: bool, as_json: bool) 
         print_json({"cancelled": [str(one) for one in outcomes], "refused": refused})
     else:
         taken = len(outcomes) - len(refused)
-        say(f"{taken} moves are being taken back" if outcomes else "nothing is on its way")
+        say(f"taking back {counted(taken, 'move')}" if outcomes else "nothing is on its way")
     complain(refused)
     return 1 if refused else 0
 
@@ -290,7 +292,7 @@ def _show_balance(wanted: "Plan") -> None:
         for after in (wanted.after[node],)
     ]
     print_table(("BROKER", "REPLICAS", "THEN", "PREFERRED LEADERS", "THEN"), rows)
-    say(f"{wanted.copies} replicas to copy")
+    say(f"{counted(wanted.copies, 'replica')} to copy")
 
 
 # --- what they share ------------------------------------------------------------------------

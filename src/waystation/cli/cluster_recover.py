@@ -7,7 +7,7 @@ import click
 
 from waystation.cli.asking import confirm
 from waystation.cli.options import example, json_option, yes_option
-from waystation.cli.output import print_json, print_table, say
+from waystation.cli.output import counted, print_json, print_table, say
 from waystation.cli.store_option import shared_store_option
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _write_down(found: "list[Survey]") -> None:
 
     for one in found:
         print_json(document(one))
-        say(f"node {one.node} of cluster {one.cluster_id}: {len(one.replicas)} replicas")
+        say(f"node {one.node} of cluster {one.cluster_id}: {counted(len(one.replicas), 'replica')}")
 
 
 def _read(files: tuple[Path, ...]) -> "list[Survey]":

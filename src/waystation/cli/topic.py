@@ -13,7 +13,7 @@ from waystation.cli.options import (
     parse_time,
     yes_option,
 )
-from waystation.cli.output import print_json, print_table, say, shown_bytes
+from waystation.cli.output import counted, print_json, print_table, say, shown_bytes
 
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
@@ -57,7 +57,7 @@ def create(
     """Create the topic NAME."""
     from waystation.model.errors import TopicExistsError
 
-    async def work(admin: "Admin") -> dict[str, object]:
+    async def work(admin: "Admin") -> dict[str, Any]:
         try:
             made = await admin.create_topic(
                 name,
@@ -81,7 +81,7 @@ def create(
     if as_json:
         print_json(told)
     elif told["created"]:
-        say(f"created topic {name} with {told['partitions']} partitions")
+        say(f"created topic {name} with {counted(told['partitions'], 'partition')}")
     else:
         say(f"topic {name} exists already")
 
