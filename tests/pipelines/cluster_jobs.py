@@ -37,6 +37,7 @@ def main(master: str, bootstrap: str, home: str, per_batch: str) -> None:
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
         "spark.task.maxFailures": "20",
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
         "spark.buffer.size": "512",
         # Begin when both workers have an executor, or one of them would be killed unused.

@@ -44,6 +44,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.speculation", "false")
+        # Python and Java wait 15 s for each other, which on a crowded machine is short.
+        .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.local.dir", str(home / "local"))
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .getOrCreate()
