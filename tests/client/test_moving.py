@@ -17,6 +17,8 @@ from waystation.model.ids import LeaderEpoch, NodeId, PartitionEpoch
 from waystation.testing.cluster import LocalCluster
 
 TOPIC = "orders"
+# Whoever backs off is not back in time.
+PATIENT = {"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000}
 RACKS = {1: {"broker.rack": "a"}, 2: {"broker.rack": "b"}, 3: {"broker.rack": "c"}}
 
 
@@ -26,6 +28,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
         async with Admin(cluster.bootstrap) as admin:
             await admin.create_topic(TOPIC, assignments={0: [1, 2, 3]})
         await cluster.until(lambda: len(cluster.partition(TOPIC).in_sync) == 3)  # type: ignore[union-attr]
+        held = [one.broker.replicas for one in cluster.nodes.values()]
+        await cluster.until(lambda: all(some.find(TOPIC, 0) for some in held))
         yield cluster
 
 
@@ -35,17 +39,17 @@ def fetched(cluster: LocalCluster, node: int) -> float:
 
 async def test_a_refusal_that_names_the_leader_needs_no_metadata(cluster: LocalCluster) -> None:
     async with (
-        Producer(cluster.bootstrap, acks="all", retry_backoff_ms=5_000) as producer,
-        Consumer(bootstrap=cluster.bootstrap, start="earliest", retry_backoff_ms=5_000) as consumer,
+        Producer(cluster.bootstrap, acks="all", **PATIENT) as producer,
+        Consumer(bootstrap=cluster.bootstrap, start="earliest", **PATIENT) as consumer,
     ):
         await producer.send(TOPIC, "one")
         await consumer.assign([(TOPIC, 0)])
         assert [one.value for one in await consumer.poll(5_000)] == [b"one"]
         with patch.object(Router, "_load", side_effect=AssertionError("metadata was asked for")):
             await moved(cluster, 2)
-            async with asyncio.timeout(4):
+            async with asyncio.timeout(20):
                 await producer.send(TOPIC, "two")
-                found = [one.value for one in await consumer.poll(4_000)]
+                found = [one.value for one in await consumer.poll(15_000)]
 
     assert found == [b"two"]
     assert fetched(cluster, 2) >= 1
