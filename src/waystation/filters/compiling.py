@@ -155,25 +155,19 @@ class _Writer:
         return "(" + f" {word} ".join(self.truth(one, wanted) for one in operands) + ")"
 
     def _compared(self, condition: Compare, wanted: bool) -> str:
+        left, right = condition.left, condition.right
         sign = condition.sign if wanted else _OPPOSITE[condition.sign]
         python = _PYTHON[sign]
-        guards, left, right = [], condition.left, condition.right
-        both_open = Kind.ANY in (left.kind, right.kind)
-        left_guard, left_name = self._guarded(left)
-        right_guard, right_name = self._guarded(right)
-        if both_open:
+        if Kind.ANY in (left.kind, right.kind):
             check = values.comparable if sign in ("=", "<>") else values.orderable
-            name = self._constant(check)
-            guards.append(f"{name}({self._value(left)}, {self._value(right)})")
-            left_name, right_name = self._value(left), self._value(right)
-        else:
-            # What is NULL equals no literal, so equality needs no further look.
-            is_literal = isinstance(right, Literal) or isinstance(left, Literal)
-            if not (sign == "=" and is_literal):
-                guards += [guard for guard in (left_guard, right_guard) if guard]
-            else:
-                left_name, right_name = self._value(left), self._value(right)
-        return "(" + " and ".join([*guards, f"{left_name} {python} {right_name}"]) + ")"
+            first, second = self._value(left), self._value(right)
+            return f"({self._constant(check)}({first}, {second}) and {first} {python} {second})"
+        if sign == "=" and (isinstance(left, Literal) or isinstance(right, Literal)):
+            # What is NULL equals no literal, so there is no need to look first.
+            return f"({self._value(left)} == {self._value(right)})"
+        (left_guard, first), (right_guard, second) = self._guarded(left), self._guarded(right)
+        guards = [guard for guard in (left_guard, right_guard) if guard]
+        return "(" + " and ".join([*guards, f"{first} {python} {second}"]) + ")"
 
     def _like(self, condition: Like, wanted: bool) -> str:
         guard, name = self._guarded(condition.operand)
