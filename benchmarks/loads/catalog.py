@@ -37,6 +37,10 @@ class Load:
     seconds: float = 20.0
     warmup_seconds: float = 5.0
     settings: tuple[str, ...] = ()
+    sticky: bool = False
+    """Whether the client fills one partition's batch after the other's, as clients do by default;
+    otherwise each message goes to the next partition, which makes the smallest batches there are.
+    Timed loads only."""
 
     @property
     def topic(self) -> str:
@@ -104,12 +108,13 @@ def _throughput(size: int) -> tuple[Load, ...]:
     return (*produced, _consume(size, 1), _consume(size, 6), _tail(size))
 
 
-def _latency(prefix: str, linger_ms: int, partitions: int = 6) -> Load:
+def _latency(prefix: str, linger_ms: int, partitions: int = 6, *, sticky: bool = False) -> Load:
     return Load(
-        f"{prefix} {partitions}p linger={linger_ms}ms",
+        f"{prefix} {partitions}p linger={linger_ms}ms{' sticky' if sticky else ''}",
         Kind.LATENCY,
         partitions=partitions,
         settings=(f"producer.linger.ms={linger_ms}",),
+        sticky=sticky,
     )
 
 
@@ -171,6 +176,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             _in_cluster(_produce(100, 6, "all"), 0.6),
             _in_cluster(_consume(1024, 6), 0.5),
             _in_cluster(_tail(1024), 0.5),
+            _in_cluster(_latency("latency", 5, sticky=True)),
             _in_cluster(_latency("latency", 5)),
             _in_cluster(_latency("latency", 1)),
         ),
@@ -181,6 +187,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "cluster-disk",
         (
             replace(_in_cluster(_durable(1024, 6)), name="cluster disk produce 1KB 6p acks=all"),
+            _in_cluster(_latency("disk latency", 5, sticky=True)),
             _in_cluster(_latency("disk latency", 5)),
             _in_cluster(_latency("disk latency", 1)),
         ),

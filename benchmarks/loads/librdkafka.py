@@ -60,6 +60,7 @@ def arguments_of(load: Load, bootstrap: str, topic: str) -> list[str]:
     if load.kind is Kind.LATENCY:
         arguments += ["--rate", str(load.rate_per_s), "--seconds", str(load.seconds)]
         arguments += ["--warmup-seconds", str(load.warmup_seconds)]
+        arguments += ["--sticky"] if load.sticky else []
     else:
         arguments += ["--count", str(load.count)]
     return arguments

@@ -31,7 +31,7 @@
 
 static struct {
     const char *mode, *bootstrap, *topic, *acks;
-    int partitions, replicas;
+    int partitions, replicas, sticky;
     int64_t count, size;
     double rate, seconds, warmup_seconds;
     const char *settings[MAX_SETTINGS];
@@ -330,11 +330,17 @@ static void *receive_timed(void *queue) {
     return NULL;
 }
 
+/* Where a message goes: each partition in turn, or where the client likes, as it does for
+ * whoever names neither partition nor key: one partition for a while, then another. */
+static int32_t place_of(int64_t i, int64_t number) {
+    return opt.sticky && number >= 0 ? RD_KAFKA_PARTITION_UA : (int32_t)(i % opt.partitions);
+}
+
 static void send_timed(rd_kafka_topic_t *rkt, int64_t i, int64_t number) {
     unsigned char value[opt.size];
     memcpy(value, value_of(i), (size_t)opt.size);
     memcpy(value, &number, sizeof number);
-    while (rd_kafka_produce(rkt, (int32_t)(i % opt.partitions), RD_KAFKA_MSG_F_COPY, value,
+    while (rd_kafka_produce(rkt, place_of(i, number), RD_KAFKA_MSG_F_COPY, value,
                             (size_t)opt.size, NULL, 0, (void *)(intptr_t)i)) {
         if (rd_kafka_last_error() != RD_KAFKA_RESP_ERR__QUEUE_FULL)
             die("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
@@ -469,12 +475,14 @@ static void read_options(int argc, char **argv) {
         {"bootstrap", 1, 0, 'b'}, {"topic", 1, 0, 't'},   {"partitions", 1, 0, 'p'},
         {"count", 1, 0, 'n'},     {"size", 1, 0, 's'},    {"acks", 1, 0, 'a'},
         {"rate", 1, 0, 'r'},      {"seconds", 1, 0, 'd'}, {"warmup-seconds", 1, 0, 'w'},
-        {"set", 1, 0, 'x'},       {"replicas", 1, 0, 'c'}, {0, 0, 0, 0}};
+        {"set", 1, 0, 'x'},       {"replicas", 1, 0, 'c'}, {"sticky", 0, 0, 'y'},
+        {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) switch (c) {
         case 'b': opt.bootstrap = optarg; break;
         case 't': opt.topic = optarg; break;
         case 'p': opt.partitions = atoi(optarg); break;
         case 'c': opt.replicas = atoi(optarg); break;
+        case 'y': opt.sticky = 1; break;
         case 'n': opt.count = atoll(optarg); break;
         case 's': opt.size = atoll(optarg); break;
         case 'a': opt.acks = optarg; break;
