@@ -164,12 +164,16 @@ class TcpTransport(asyncio.BufferedProtocol):
         return reply
 
     def exchange(self, frame: Sequence[Part], told: Told) -> None:
-        """Send a frame whose reply is told without a turn of the loop in between."""
-        if self.closed:
+        """Send a frame whose reply is told without a turn of the loop in between.
+
+        Such frames are short: one write of all is cheaper than one of parts.
+        """
+        open_socket = self._socket
+        if open_socket is None or open_socket.is_closing():
             self._loop.call_soon(told, self._lost())
         else:
             self._waiting.append(told)
-            self.send(frame)
+            open_socket.write(b"".join(cast("list[bytes]", framed(frame))))
 
     def send(self, frame: Sequence[Part]) -> None:
         """Send a frame that has no reply."""
