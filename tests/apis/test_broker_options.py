@@ -17,8 +17,8 @@ from tests.apis.conftest import MakeNode
 from tests.apis.kit import HungUpError, ThreadedNode, batch_of
 from tests.apis.options import shown, shows
 from tests.apis.test_topic_options import BATCH, HOUR, fill, fill_key, partition_of
+from waystation.broker.replica_wire import Questions
 from waystation.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from waystation.messages.fetch import FetchRequest
 from waystation.messages.metadata import MetadataRequest, MetadataRequestTopic
 from waystation.model.errors import ErrorCode, InvalidSettingsError
 from waystation.model.ids import NodeId
@@ -363,13 +363,13 @@ def test_followers_ask_and_are_missed_as_told(tmp_path: Path, topic: str) -> Non
     }
     with ThreadedCluster(tmp_path, 2, options=options) as cluster:
         peers, asked = cluster.node(2).broker.peers, []
-        ask = peers.ask
+        pose = peers.pose
 
-        async def listen(node: NodeId, request: Any, *rest: Any, **more: Any) -> Any:
-            asked.append(request)
-            return await ask(node, request, *rest, **more)
+        def listen(node: NodeId, question: Any, *rest: Any, **more: Any) -> bool:
+            asked.append(question)
+            return pose(node, question, *rest, **more)
 
-        peers.ask = listen  # type: ignore[method-assign]
+        peers.pose = listen  # type: ignore[method-assign]
         cluster.create(topic, [1, 2])
         with cluster.client(1) as client:
             assert client.produce(topic, BATCH).error_code == 0
@@ -377,14 +377,9 @@ def test_followers_ask_and_are_missed_as_told(tmp_path: Path, topic: str) -> Non
             assert client.produce(topic, BATCH, acks=1).error_code == 0
         cluster.until(lambda: cluster.partition(topic).in_sync == (1,))
 
-    fetches = [one for one in asked if isinstance(one, FetchRequest)]
+    fetches = [one for one in asked if isinstance(one, Questions)]
     assert {(one.max_wait_ms, one.max_bytes) for one in fetches} == {(123, 98_765)}
-    named = {
-        part.partition_max_bytes
-        for one in fetches
-        for each in one.topics
-        for part in each.partitions
-    }
+    named = {each.max_bytes for one in fetches for each in one.asked}
     assert 45_678 in named
     assert named <= {0, 45_678}
 
