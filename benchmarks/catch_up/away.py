@@ -129,6 +129,7 @@ class Outages:
             rate_per_s=self._amounts.rate_per_s,
             seconds=self._amounts.seconds,
             warmup_seconds=3.0,
+            sticky=True,
         )
         self._asking.create_on(load.topic, load.partitions, EVERYBODY)
         reported = librdkafka.run(load, self._cluster.bootstrap, load.topic)
