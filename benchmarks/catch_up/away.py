@@ -142,7 +142,8 @@ class Outages:
 def write(bootstrap: str, topic: str, partitions: int, nbytes: int) -> None:
     """Write so much, acknowledged by everybody who is in sync."""
     count = max(1, nbytes // _VALUE_BYTES)
-    load = Load("backlog", Kind.PRODUCE, _VALUE_BYTES, partitions, "all", count)
+    batches = ("producer.batch.size=65536",)
+    load = Load("backlog", Kind.PRODUCE, _VALUE_BYTES, partitions, "all", count, settings=batches)
     librdkafka.run(load, bootstrap, topic)
 
 
