@@ -136,16 +136,19 @@ class ClusterView:
     async def change(self, decide: Decide[T], leases: Mapping[str, LeaseId] | None = None) -> T:
         """Decide on the newest image, write, and wait until this broker has acted on it.
 
-        Decides again on a newer image for as long as others change the same items first.
+        The newest is what the store has by now: who was told by another broker that something is
+        done may ask this one for the next thing.  Decides again on a newer image for as long as
+        others change the same items first.
         """
         async with self._writing:
             while True:
+                await self.reached((await self._store.get("cluster")).revision)
                 answer, decisions = decide(self.image)
                 try:
                     await self.reached(await self.write(decisions, leases))
                     return answer
                 except ChangeLostError:
-                    await self.reached((await self._store.get("cluster")).revision)
+                    continue
 
     async def write(
         self, decisions: Iterable[Changes], leases: Mapping[str, LeaseId] | None = None
