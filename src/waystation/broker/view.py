@@ -12,6 +12,7 @@
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ Act = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
 Decide = Callable[[ClusterImage], tuple[T, Iterable[Changes]]]
 
 _PAUSE_S = 0.2
+_HEARD_WITHIN_S = 0.5
 
 
 class ChangeLostError(Exception):
@@ -137,18 +139,23 @@ class ClusterView:
         """Decide on the newest image, write, and wait until this broker has acted on it.
 
         The newest is what the store has by now: who was told by another broker that something is
-        done may ask this one for the next thing.  Decides again on a newer image for as long as
-        others change the same items first.
+        done may ask this one for the next thing.  A broker that is slow to hear of it decides on
+        what it knows; what it writes is compared in any case.  Decides again on a newer image for
+        as long as others change the same items first.
         """
         async with self._writing:
+            newest = (await self._store.get("cluster")).revision
+            if newest > self.image.revision:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_HEARD_WITHIN_S):
+                        await self.reached(newest)
             while True:
-                await self.reached((await self._store.get("cluster")).revision)
                 answer, decisions = decide(self.image)
                 try:
                     await self.reached(await self.write(decisions, leases))
                     return answer
                 except ChangeLostError:
-                    continue
+                    await self.reached((await self._store.get("cluster")).revision)
 
     async def write(
         self, decisions: Iterable[Changes], leases: Mapping[str, LeaseId] | None = None
