@@ -1,5 +1,6 @@
 """AlterReplicaLogDirs: a replica moves between directories while it is written and read."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -239,16 +240,19 @@ def test_a_restart_goes_on_with_a_move(tmp_path: Path, topic: str, policy: str) 
         made.node.until(is_begun)
     made.node.stop()
     (left,) = Path(target).glob(f"{topic}-0.*-future")
-    copied = [one.stat().st_ino for one in left.glob("*.log")]
     assert Path(source, f"{topic}-0").is_dir()
+    # While it is open, no other file gets its number.
+    (copy,) = left.glob("*.log")
+    held = copy.open("rb")
     made.start()
-    with Asking(*made.node.address) as client:
+    with held, Asking(*made.node.address) as client:
         client.alter(BROKER, "1", {"replica.alter.log.dirs.io.max.bytes.per.second": None})
         client.produce(topic, batch_of(b"last", keys=[b"last"]))
         made.node.until(lambda: made.home(topic) == target)
         expected = [b"%d" % number * 20_000 for number in range(20)]
         assert [one.value for one in read_all(client, topic)] == [*expected, b"last"]
-        went_on = copied == [one.stat().st_ino for one in Path(target, f"{topic}-0").glob("*.log")]
+        (now,) = Path(target, f"{topic}-0").glob("*.log")
+        went_on = os.fstat(held.fileno()).st_ino == now.stat().st_ino
         assert went_on == (policy == "delete")
         made.node.until(lambda: not list(Path(source).glob(f"{topic}*")))
         assert not list(Path(target).glob("*-future"))
