@@ -391,3 +391,19 @@ def test_a_producer_that_asks_for_none_has_no_time_out(coordinator: Coordinator)
     coordinator.wait(60 * 86_400_000)
 
     assert coordinator.state() == "Ongoing"
+
+
+# --- clocks that disagree -----------------------------------------------------------------------
+
+
+def test_a_clock_that_was_ahead_makes_no_transaction_last_longer(coordinator: Coordinator) -> None:
+    who = coordinator.init()
+    coordinator.add(who, ORDERS)
+    coordinator.now = Millis(coordinator.now - 100 * TIMEOUT_MS)
+    coordinator.reload()
+    coordinator.wait(TIMEOUT_MS // 2)
+    coordinator.add(who, PAYMENTS)
+    assert coordinator.state() == "Ongoing"
+
+    coordinator.wait(2 * TIMEOUT_MS)
+    assert coordinator.state() == words(commit=False)[0]

@@ -93,6 +93,15 @@ class Book:
         else:
             self.timeouts.cancel(transactional_id)
 
+    def loaded(self, now: Millis) -> None:
+        """Let nothing last longer because the clock of the coordinator before was ahead.
+
+        Its time-out counts from now then: it had begun by now, whatever was written.
+        """
+        for transactional_id, state in self.states.items():
+            if state.started_at > now and transactional_id in self.timeouts:
+                self.timeouts.set(transactional_id, Millis(now + state.timeout_ms))
+
     def _forget(self, transactional_id: str, producer_id: ProducerId | None = None) -> None:
         """Make room for what comes instead, of ``producer_id``, if anything does."""
         before = self.states.pop(transactional_id, None)

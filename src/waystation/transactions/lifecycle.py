@@ -112,7 +112,7 @@ def joined(
         state=TxnState.ONGOING,
         updated_at=now,
         partitions=tuple(sorted({*known, *partitions})),
-        started_at=now if is_first else state.started_at,
+        started_at=now if is_first else min(state.started_at, now),
         last_epoch=NO_PRODUCER_EPOCH,  # who writes under the new epoch was told it
         previous_producer_id=NO_PRODUCER,
         client_version=WRITTEN_BY_WRITES if implicit else 0,

@@ -79,6 +79,7 @@ class Transactions:
 
     def loaded(self, now: Millis) -> Outcome[Record]:
         """The replay is over: ask for all markers that may not have been written."""
+        self._book.loaded(now)
         draft = self._draft()
         for state in self._book.states.values():
             if is_ending(state):
