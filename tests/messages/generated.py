@@ -33,6 +33,10 @@ WITHOUT_TWIN = [
     (ApiKey.TXN_OUTCOME, 0),
     (ApiKey.CLUSTER_STATUS, 0),
     (ApiKey.DRAIN_BROKER, 0),
+    (ApiKey.LIST_SCHEDULED, 0),
+    (ApiKey.DESCRIBE_SCHEDULED, 0),
+    (ApiKey.CANCEL_SCHEDULED, 0),
+    (ApiKey.RETIME_SCHEDULED, 0),
 ]
 
 

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 from tests.messages.arbitrary import instance
 from tests.messages.generated import WITHOUT_TWIN
+from tests.messages.scheduled_bytes import SCHEDULED
 
 from waystation.messages.catalog import MESSAGES
 from waystation.messages.cluster_status import (
@@ -42,6 +43,12 @@ PAGES = Path(__file__).parents[2] / "docs/protocol"
 OWN_APIS = {
     "two-phase-commit.md": (ApiKey.PREPARE_TXN, ApiKey.TXN_OUTCOME),
     "cluster.md": (ApiKey.CLUSTER_STATUS, ApiKey.DRAIN_BROKER),
+    "schedules.md": (
+        ApiKey.LIST_SCHEDULED,
+        ApiKey.DESCRIBE_SCHEDULED,
+        ApiKey.CANCEL_SCHEDULED,
+        ApiKey.RETIME_SCHEDULED,
+    ),
 }
 
 WRITTEN: list[tuple[Message, int, str]] = [
@@ -171,6 +178,7 @@ WRITTEN: list[tuple[Message, int, str]] = [
         0,
         "00000001  0000000000001267  00000001 0001 74 00000001 00000005 0034",
     ),
+    *SCHEDULED,
 ]
 
 

@@ -19,6 +19,7 @@ from waystation.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponse,
 )
 from waystation.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from waystation.messages.cancel_scheduled import CancelScheduledRequest, CancelScheduledResponse
 from waystation.messages.cluster_status import ClusterStatusRequest, ClusterStatusResponse
 from waystation.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -48,6 +49,10 @@ from waystation.messages.describe_log_dirs import DescribeLogDirsRequest, Descri
 from waystation.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+)
+from waystation.messages.describe_scheduled import (
+    DescribeScheduledRequest,
+    DescribeScheduledResponse,
 )
 from waystation.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -84,6 +89,7 @@ from waystation.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from waystation.messages.list_scheduled import ListScheduledRequest, ListScheduledResponse
 from waystation.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from waystation.messages.metadata import MetadataRequest, MetadataResponse
 from waystation.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -103,6 +109,7 @@ from waystation.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
 )
+from waystation.messages.retime_scheduled import RetimeScheduledRequest, RetimeScheduledResponse
 from waystation.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from waystation.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from waystation.messages.share_group_describe import (
@@ -215,6 +222,10 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.TXN_OUTCOME: (TxnOutcomeRequest, TxnOutcomeResponse),
     ApiKey.CLUSTER_STATUS: (ClusterStatusRequest, ClusterStatusResponse),
     ApiKey.DRAIN_BROKER: (DrainBrokerRequest, DrainBrokerResponse),
+    ApiKey.LIST_SCHEDULED: (ListScheduledRequest, ListScheduledResponse),
+    ApiKey.DESCRIBE_SCHEDULED: (DescribeScheduledRequest, DescribeScheduledResponse),
+    ApiKey.CANCEL_SCHEDULED: (CancelScheduledRequest, CancelScheduledResponse),
+    ApiKey.RETIME_SCHEDULED: (RetimeScheduledRequest, RetimeScheduledResponse),
 }
 
 

@@ -85,6 +85,10 @@ class ApiKey(IntEnum):
     TXN_OUTCOME = 10_001
     CLUSTER_STATUS = 10_002
     DRAIN_BROKER = 10_003
+    LIST_SCHEDULED = 10_010
+    DESCRIBE_SCHEDULED = 10_011
+    CANCEL_SCHEDULED = 10_012
+    RETIME_SCHEDULED = 10_013
 
 
 class Versions(NamedTuple):
@@ -176,4 +180,8 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.TXN_OUTCOME: _spoken("0", "0+"),
     ApiKey.CLUSTER_STATUS: _spoken("0", "0+"),
     ApiKey.DRAIN_BROKER: _spoken("0", "0+"),
+    ApiKey.LIST_SCHEDULED: _spoken("0", "0+"),
+    ApiKey.DESCRIBE_SCHEDULED: _spoken("0", "0+"),
+    ApiKey.CANCEL_SCHEDULED: _spoken("0", "0+"),
+    ApiKey.RETIME_SCHEDULED: _spoken("0", "0+"),
 }
