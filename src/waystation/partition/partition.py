@@ -46,7 +46,7 @@ from waystation.partition.intake import Intake
 from waystation.partition.meters import TopicMeter
 from waystation.partition.waiting import AppendWaiters, CommitWaiters, OnCommit, ReadWaiters
 from waystation.records.control import Marker, marker_batch
-from waystation.records.header import batches, is_one_batch
+from waystation.records.header import batches, is_one_batch, peek
 from waystation.replication.epochs import EpochEnd, LeaderEpochs
 from waystation.replication.lag import Paces
 from waystation.replication.leader import DISK, LeaderState, divergence
@@ -374,6 +374,23 @@ class Partition:
             raise self._not_leader()
         batch = memoryview(marker_batch(marker, now))
         appended = self.log.append_marker(batch, marker, state.epoch, now)
+        self.unflushed_records += 1
+        self._appended(state, batch, appended.base_offset)
+        return appended
+
+    def append_decision(self, batch: memoryview, now: Millis) -> Appended:
+        """Append a control batch of the partition's own leader, which no application sees.
+
+        It counts once it is committed; ``batch`` is stamped in place.
+        """
+        state = self._state
+        if state is None:
+            raise self._not_leader()
+        if not state.enough_replicas():
+            raise NotEnoughReplicasError(self.name, state.in_sync.size, state.min_insync)
+        if self._doubt is not None:
+            raise self._doubt
+        appended = self.log.append(batch, peek(batch), state.epoch, now)
         self.unflushed_records += 1
         self._appended(state, batch, appended.base_offset)
         return appended
