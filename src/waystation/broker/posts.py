@@ -229,6 +229,11 @@ class Posts(ABC, Generic[R]):
         topic = self._image.topics.get(self._topic_name)
         return topic is None or len(self._hosts()) == len(topic.partitions)
 
+    @property
+    def exists(self) -> bool:
+        """Whether the internal topic was made."""
+        return self._topic_name in self._image.topics
+
     # --- who leads ------------------------------------------------------------------------------
 
     def lead(self, image: ClusterImage) -> None:

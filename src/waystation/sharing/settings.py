@@ -85,6 +85,16 @@ class ShareSettings:
         at_most=32_767,
         doc="Replicas of __share_group_state, as far as there are brokers.",
     )
+    share_coordinator_state_topic_segment_bytes: int = option(
+        100 << 20,
+        at_least=1 << 20,
+        doc="Segment size of __share_group_state; smaller ones are compacted sooner.",
+    )
+    share_coordinator_state_topic_min_isr: int = option(
+        2,
+        at_least=1,
+        doc="In-sync replicas that __share_group_state needs, as far as it has that many.",
+    )
 
 
 def _check_reset(value: str) -> None:
