@@ -28,6 +28,7 @@ from waystation.client.metadata import ClusterView
 from waystation.client.offsets import EARLIEST, LATEST, OffsetAndTime, list_offsets
 from waystation.client.options import ConnectionOptions, connection_settings
 from waystation.client.router import Router
+from waystation.client.schedules import Schedules
 from waystation.client.transport import Connect, connect_tcp
 from waystation.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -205,6 +206,10 @@ class Admin(ClusterAdministration, GroupAdministration, TransactionAdministratio
             {TopicPartition(*where): time for where, time in wanted.items()},
             ISOLATION[isolation],
         )
+
+    def schedules(self, topic: str) -> Schedules:
+        """What waits for its time to come to ``topic``: to be listed, cancelled, re-timed."""
+        return Schedules(self._router, topic)
 
     # --- options ----------------------------------------------------------------------------
 

@@ -18,8 +18,10 @@ from waystation.client.errors import BufferFullError, ClosedError
 from waystation.client.options import ProducerOptions, producer_settings
 from waystation.client.outgoing import Delivered, OutgoingBatch, RecordMetadata
 from waystation.client.router import Router
+from waystation.client.schedules import Schedules
 from waystation.client.sender import Sender
 from waystation.client.standing import Phase, Standing
+from waystation.client.timing import Timing, timing_headers
 from waystation.client.transaction import Transaction
 from waystation.client.transactor import PreparedTransaction, Transactor, end_prepared
 from waystation.client.transport import Connect, connect_tcp
@@ -27,6 +29,7 @@ from waystation.model.errors import InvalidRequestError, WaystationError
 from waystation.model.offsets import Millis
 from waystation.records.packed import PackedBatch
 from waystation.runtime.clock import Clock, SystemClock
+from waystation.scheduling.topics import companion_of
 
 __all__ = ["Producer"]
 
@@ -76,6 +79,7 @@ class Producer:
             filled=lambda lane: self._sender_now().mark(lane),
             failed=None if self._transactor is None else self._transactor.failed,
         )
+        self._schedulable: set[str] = set()
         self._sender: Sender | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -145,11 +149,17 @@ class Producer:
         headers: HeadersLike = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        **timing: Unpack[Timing],
     ) -> RecordMetadata:
         """Send one record and wait until the broker has it, as ``acks`` asks.
 
         Waits for room in the buffer first.  Cancelling does not call the record back.
+
+        With ``deliver_at``, ``deliver_after`` or ``deliver_cron`` the broker keeps the record and
+        delivers it then (``timing.py``).  What is told is where it waits, which is its id.
         """
+        if timing:
+            topic, headers = await self._waiting_place(topic, _headers(headers), timing)
         while True:
             try:
                 delivered = self.submit(
@@ -294,6 +304,22 @@ class Producer:
         return len((await self._router.topic(topic)).partitions)
 
     # --- behind the scenes ------------------------------------------------------------------
+
+    async def _waiting_place(
+        self, topic: str, headers: Headers, timing: Timing
+    ) -> tuple[str, Headers]:
+        """Where a record for later is sent, and with which headers.
+
+        A topic that keeps nothing for later is refused: brokers that create topics would make
+        one of the companion's name, and nobody would ever look into it.
+        """
+        added = timing_headers(**timing)
+        if not added:
+            return topic, headers
+        if topic not in self._schedulable:
+            await Schedules(self._router, topic).count_partitions()
+            self._schedulable.add(topic)
+        return companion_of(topic), (*headers, *added)
 
     def _batch_opened(self, batch: OutgoingBatch) -> None:
         self._sender_now().opened(batch)

@@ -1,6 +1,11 @@
 """What can be wrong with a schedule, or with somebody's wish to change one."""
 
-from waystation.model.errors import InvalidRecordError, InvalidRequestError, WaystationError
+from waystation.model.errors import (
+    ErrorCode,
+    InvalidRecordError,
+    InvalidRequestError,
+    WaystationError,
+)
 
 __all__ = ["DamagedIndexError", "InvalidScheduleError", "NotPendingError", "TooManyError"]
 
@@ -16,6 +21,8 @@ class InvalidScheduleError(InvalidRecordError):
 
 class NotPendingError(InvalidRequestError):
     """Somebody wants to change what was delivered or cancelled, or never there."""
+
+    code = ErrorCode.RESOURCE_NOT_FOUND
 
     def __init__(self, message_id: str, why: str) -> None:
         self.message_id, self.why = message_id, why
