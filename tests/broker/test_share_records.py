@@ -41,6 +41,7 @@ from waystation.sharing.group_records import (
 from waystation.sharing.persister import Delete, Initialize, Summarize
 from waystation.sharing.state_machine import ShareStates
 from waystation.sharing.state_records import (
+    Notes,
     QueueId,
     SnapshotStored,
     StateForgotten,
@@ -58,7 +59,9 @@ PARTITIONS = ((TOPIC, (0, 2)), (TopicId(UUID(int=1 << 127)), (1,)))
 STATES: list[StateRecord] = [
     SnapshotStored(ID, 4, 2, LeaderEpoch(9), Offset(5), BATCHES),
     SnapshotStored(ID, 0, 0, LeaderEpoch(-1), Offset(-1), ()),
+    SnapshotStored(ID, 4, 2, LeaderEpoch(9), Offset(5), BATCHES, Notes(3, b"note")),
     UpdateStored(ID, 17, 4, LeaderEpoch(9), Offset(6), BATCHES),
+    UpdateStored(ID, 17, 4, LeaderEpoch(9), Offset(6), (), Notes(4, b"")),
     StateForgotten(ID),
     UpdateForgotten(ID, 17),
 ]

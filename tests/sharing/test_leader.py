@@ -13,7 +13,7 @@ from waystation.model.ids import LeaderEpoch, TopicId
 from waystation.model.offsets import Offset
 from waystation.sharing.leader import QueueLeader, Steps
 from waystation.sharing.share_partition import SharePartition
-from waystation.sharing.state_records import QueueId
+from waystation.sharing.state_records import NO_NOTES, Notes, QueueId
 from waystation.sharing.states import ACCEPT, REJECT, RENEW, Acknowledgement
 
 QUEUE = QueueId("g", TopicId(UUID(int=1)), 0)
@@ -48,7 +48,7 @@ def test_yes_is_said_once_it_is_stored() -> None:
     first = told.say("one", 0, 2)
     second = told.say("two", 2, 4)
 
-    assert first.write == (QUEUE, 7, 3, 2, ())
+    assert first.write == (QUEUE, 7, 3, 2, (), NO_NOTES)
     assert second.write is None
     assert told.answers == {}
     third = told.done(told.leader.wrote(None))
@@ -65,7 +65,7 @@ def test_a_write_that_got_lost_is_repeated() -> None:
     told.done(told.leader.wrote(StorageError("slow")))
 
     assert told.answers == {}
-    assert told.leader.due() == (QUEUE, 7, 3, 2, ())
+    assert told.leader.due() == (QUEUE, 7, 3, 2, (), NO_NOTES)
     told.done(told.leader.wrote(None))
     assert told.answers == {"one": None}
 
@@ -107,8 +107,30 @@ def test_a_message_is_a_dead_letter_once_that_is_stored() -> None:
     assert told.leader.dead_letters(9) == []
     told.say("two", 4, 5, REJECT)
     told.done(told.leader.wrote(None))
-    assert told.leader.dead_letters(9) == [(0, 2, 1)]
+    assert told.leader.dead_letters(9) == [(0, 2, 1, True)]
     assert told.leader.dead_letters(9) == [], "the other one is under way"
     told.done(told.leader.wrote(None))
     told.leader.queue.moved(Offset(0), Offset(2))
-    assert told.leader.dead_letters(9) == [(4, 5, 1)]
+    assert told.leader.dead_letters(9) == [(4, 5, 1, True)]
+
+
+def test_notes_are_written_with_all_that_happened_before_until_they_are_stored() -> None:
+    told = Told()
+    told.say("one", 0, 2, REJECT)
+    told.done(told.leader.wrote(None))
+    told.leader.queue.moved(Offset(0), Offset(1))
+    version = told.leader.note(b"the next batch")
+
+    write = told.leader.due()
+    assert write is not None
+    assert (write.start, write.notes) == (1, Notes(1, b"the next batch"))
+    told.done(told.leader.wrote(StorageError("slow")))
+    assert told.leader.queue.stored < version
+    again = told.leader.due()
+    assert again is not None
+    assert again.notes == write.notes
+    told.done(told.leader.wrote(None))
+    assert told.leader.queue.stored == version
+    later = told.say("two", 2, 3)
+    assert later.write is not None
+    assert later.write.notes == NO_NOTES

@@ -13,6 +13,7 @@ from waystation.sharing.states import (
     AVAILABLE,
     GAP,
     REJECT,
+    REJECTED,
     RELEASE,
     RENEW,
     Acknowledgement,
@@ -257,13 +258,17 @@ def test_dead_letters_keep_their_place_until_they_are_moved() -> None:
     say(shared, "a", 1, 2, RELEASE)
     say(shared, "a", 2, 3)
 
-    assert shared.dead_letters(10) == [(0, 2, 1)]
-    assert shared.dead_letters(1) == [(0, 1, 1)]
+    assert shared.dead_letters(10) == [(0, 1, 1, True), (1, 2, 1, False)]
+    assert shared.dead_letters(1) == [(0, 1, 1, True)]
     assert shared.start == 0
     assert take(shared, "b", 9, end=3) == []
     change = shared.take_change()
     assert change is not None
-    assert change.batches == ((0, 2, ARCHIVING, 1), (2, 3, ACKNOWLEDGED, 0))
+    assert change.batches == (
+        (0, 1, REJECTED, 1),
+        (1, 2, ARCHIVING, 1),
+        (2, 3, ACKNOWLEDGED, 0),
+    )
     shared.moved(Offset(0), Offset(2))
     assert shared.start == 3
 
@@ -349,7 +354,7 @@ def test_the_next_leader_goes_on_where_the_last_one_stored() -> None:
     )
 
     assert (heir.start, heir.end) == (11, 26)
-    assert heir.dead_letters(9) == [(25, 26, 5)]
+    assert heir.dead_letters(9) == [(25, 26, 5, False)]
     got = take(heir, "a", 100, end=30)
     assert got == [(11, 12, 1), (12, 14, 3), (14, 20, 1), (26, 30, 1)]
 

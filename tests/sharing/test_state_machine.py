@@ -17,6 +17,8 @@ from waystation.sharing.persister import Delete, Initialize, Read, Summarize, Wr
 from waystation.sharing.settings import ShareSettings
 from waystation.sharing.state_machine import ShareStates
 from waystation.sharing.state_records import (
+    NO_NOTES,
+    Notes,
     QueueId,
     SnapshotStored,
     StateForgotten,
@@ -87,6 +89,7 @@ def test_what_a_leader_wrote_the_next_one_reads() -> None:
         1,
         5,
         (batch(7, 9, ACKNOWLEDGED), batch(10, 12, AVAILABLE, 2)),
+        NO_NOTES,
     )
     assert states.replayed().state() == states.state()
 
@@ -109,7 +112,7 @@ def test_a_group_that_begins_anew_fences_what_was() -> None:
     assert isinstance(states.ask(write(1, 9)), FencedStateEpochError)
     assert isinstance(states.ask(write(1, 9, state_epoch=3)), FencedStateEpochError)
     assert isinstance(states.ask(Initialize(QUEUE, 1, Offset(0))), FencedStateEpochError)
-    assert states.state() == (2, 3, ())
+    assert states.state() == (2, 3, (), NO_NOTES)
 
 
 def test_beginning_twice_takes_nothing_back() -> None:
@@ -182,7 +185,7 @@ def test_a_queue_that_is_forgotten_leaves_nothing_behind() -> None:
     assert kinds.count(StateForgotten) == 1
     assert kinds.count(UpdateForgotten) == 4
     states.begun()
-    assert states.state() == states.replayed().state() == (1, 0, ())
+    assert states.state() == states.replayed().state() == (1, 0, (), NO_NOTES)
 
 
 def test_a_summary_says_where_the_queue_stands_and_fences_nobody() -> None:
@@ -199,7 +202,8 @@ def test_a_queue_may_leave_it_to_its_leader_where_it_begins() -> None:
 
     assert states.ask(Read(QUEUE, LeaderEpoch(1))).start == NO_OFFSET
     states.ask(write(1, 700, batch(702, 703, ACKNOWLEDGED)))
-    assert states.state() == states.replayed().state() == (1, 700, (batch(702, 703, 2),))
+    assert states.state() == states.replayed().state()
+    assert states.state()[:3] == (1, 700, (batch(702, 703, 2),))
 
 
 def test_queues_over_topics_that_are_gone_are_forgotten() -> None:
@@ -213,3 +217,23 @@ def test_queues_over_topics_that_are_gone_are_forgotten() -> None:
 @pytest.mark.parametrize("bad", [batch(3, 3, 2), batch(0, 1, 1), batch(-1, 1, 2), batch(0, 1, 9)])
 def test_nonsense_is_refused(bad: StateBatch) -> None:
     assert isinstance(Coordinator().begun().ask(write(1, 0, bad)), InvalidRequestError)
+
+
+@pytest.mark.parametrize("size", [1, 200])
+def test_the_latest_notes_are_kept_in_small_states_and_large_ones(size: int) -> None:
+    states = Coordinator(updates=5).begun()
+    settled = [batch(offset, offset + 1, ACKNOWLEDGED) for offset in range(1, size + 1, 2)]
+    states.ask(write(1, 0, *settled)._replace(notes=Notes(2, b"later")))
+    states.ask(write(1, 0)._replace(notes=Notes(1, b"earlier")))
+
+    for _ in range(12):
+        assert states.state().notes == states.replayed().state().notes == (2, b"later")
+        states.ask(write(1_000, 0, batch(0, 1, AVAILABLE)))
+
+
+def test_what_is_on_its_way_is_remembered_when_a_group_begins_anew() -> None:
+    states = Coordinator().begun()
+    states.ask(write(1, 5)._replace(notes=Notes(1, b"a batch")))
+    states.ask(Initialize(QUEUE, 2, Offset(3)))
+
+    assert states.state() == (2, 3, (), Notes(1, b"a batch"))

@@ -35,6 +35,7 @@ from waystation.sharing.states import (
     ARCHIVING,
     AVAILABLE,
     REJECT,
+    REJECTED,
     RELEASE,
     RENEW,
     WAITING,
@@ -402,8 +403,9 @@ def check_books(queue: SharePartition) -> None:
     found = dict.fromkeys((AVAILABLE, WAITING, ACQUIRED, ARCHIVING), 0)
     settled = 0
     for first, end, cell in backlog.ranges.runs_from(queue.start):
-        if cell.state in found:
-            found[cell.state] += end - first
+        state = ARCHIVING if cell.state == REJECTED else cell.state
+        if state in found:
+            found[state] += end - first
         else:
             settled += end - first
         assert (cell.lock is not None) == (cell.state == ACQUIRED), f"{cell} at {first}"

@@ -44,6 +44,7 @@ from waystation.sharing.group_records import (
     ShareTargetStored,
 )
 from waystation.sharing.state_records import (
+    Notes,
     QueueId,
     SnapshotStored,
     StateForgotten,
@@ -117,6 +118,8 @@ def _snapshot(record: SnapshotStored) -> bytes:
             leader_epoch=record.leader_epoch,
             start_offset=record.start,
             state_batches=_batches(record.batches),
+            notes_version=record.notes.version,
+            notes=record.notes.content,
         )
     )
 
@@ -128,6 +131,8 @@ def _update(record: UpdateStored) -> bytes:
             leader_epoch=record.leader_epoch,
             start_offset=record.start,
             state_batches=_batches(record.batches),
+            notes_version=record.notes.version,
+            notes=record.notes.content,
         )
     )
 
@@ -141,6 +146,7 @@ def _read_snapshot(queue: QueueId, value: bytes) -> SnapshotStored:
         LeaderEpoch(found.leader_epoch),
         Offset(found.start_offset),
         _batches_of(found.state_batches),
+        Notes(found.notes_version, bytes(found.notes)),
     )
 
 
@@ -153,6 +159,7 @@ def _read_update(queue: QueueId, slot: int, value: bytes) -> UpdateStored:
         LeaderEpoch(found.leader_epoch),
         Offset(found.start_offset),
         _batches_of(found.state_batches),
+        Notes(found.notes_version, bytes(found.notes)),
     )
 
 

@@ -7,7 +7,18 @@ Versions are those of the value, which stand in front of it.
 from uuid import UUID
 
 from waystation.wire.message import Message, Struct
-from waystation.wire.schema import array, field, int8, int16, int32, int64, string, tagged, uuid
+from waystation.wire.schema import (
+    array,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    octets,
+    string,
+    tagged,
+    uuid,
+)
 from waystation.wire.versions import Spoken, Versions
 
 _FROM_THE_START = Spoken(Versions(0, 0), Versions.parse("0+"))
@@ -33,6 +44,9 @@ class ShareSnapshotValue(Message, spoken=_FROM_THE_START):
     create_timestamp: int = field(int64)
     write_timestamp: int = field(int64)
     state_batches: list[StateBatchValue] = field(array(StateBatchValue))
+    # Ours: what one leader leaves for the next.
+    notes_version: int = tagged(10_000, int64, "0+", default=0)
+    notes: bytes = tagged(10_001, octets, "0+", default=b"")
 
 
 class ShareUpdateValue(Message, spoken=_FROM_THE_START):
@@ -43,6 +57,9 @@ class ShareUpdateValue(Message, spoken=_FROM_THE_START):
     start_offset: int = field(int64)
     delivery_complete_count: int = tagged(0, int32, "0+", default=-1)
     state_batches: list[StateBatchValue] = field(array(StateBatchValue))
+    # Ours, as in the snapshot.
+    notes_version: int = tagged(10_000, int64, "0+", default=0)
+    notes: bytes = tagged(10_001, octets, "0+", default=b"")
 
 
 class ShareGroupMemberMetadataValue(Message, spoken=_FROM_THE_START):

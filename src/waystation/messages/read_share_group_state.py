@@ -6,7 +6,18 @@ Asking fences the leader before it: the share coordinator remembers the leader e
 from uuid import UUID
 
 from waystation.wire.message import Message, Struct
-from waystation.wire.schema import array, field, int8, int16, int32, int64, string, uuid
+from waystation.wire.schema import (
+    array,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    octets,
+    string,
+    tagged,
+    uuid,
+)
 from waystation.wire.versions import ApiKey
 
 
@@ -51,6 +62,9 @@ class PartitionResult(Struct):
     state_epoch: int = field(int32)
     start_offset: int = field(int64)
     state_batches: list[StateBatch] = field(array(StateBatch))
+    # Ours: what one leader leaves for the next.
+    notes_version: int = tagged(10_000, int64, "0+", default=0)
+    notes: bytes = tagged(10_001, octets, "0+", default=b"")
 
 
 class ReadStateResult(Struct):

@@ -7,7 +7,18 @@ epoch from before the group began anew: both are refused.
 from uuid import UUID
 
 from waystation.wire.message import Message, Struct
-from waystation.wire.schema import array, field, int8, int16, int32, int64, string, uuid
+from waystation.wire.schema import (
+    array,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    octets,
+    string,
+    tagged,
+    uuid,
+)
 from waystation.wire.versions import ApiKey
 
 
@@ -33,6 +44,9 @@ class PartitionData(Struct):
     start_offset: int = field(int64)
     delivery_complete_count: int = field(int32, "1+", default=-1)
     state_batches: list[StateBatch] = field(array(StateBatch))
+    # Ours: what one leader leaves for the next.
+    notes_version: int = tagged(10_000, int64, "0+", default=0)
+    notes: bytes = tagged(10_001, octets, "0+", default=b"")
 
 
 class WriteStateData(Struct):

@@ -15,8 +15,8 @@ from waystation.sharing.states import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
-    ARCHIVING,
     AVAILABLE,
+    DYING,
     WAITING,
     Counts,
     Span,
@@ -94,7 +94,7 @@ class Backlog:
             self.acquired += records
         elif state == WAITING:
             self.waiting += records
-        elif state == ARCHIVING:
+        elif state in DYING:
             self.archiving += records
         else:
             self.settled += records

@@ -10,7 +10,7 @@ from waystation.model.offsets import Millis
 from waystation.sharing.backlog import PASSED_OVER, Cell
 from waystation.sharing.breaker import CLOSED, OPEN, PROBING, Breaker
 from waystation.sharing.settings import QueueSettings
-from waystation.sharing.states import ARCHIVING, AVAILABLE, WAITING
+from waystation.sharing.states import ARCHIVING, AVAILABLE, REJECTED, WAITING
 
 
 class Fates:
@@ -40,7 +40,9 @@ class Fates:
         if not is_final and queue.retry().may_go_on(cell.deliveries):
             return self.available(now, cell.deliveries)
         if self._breaker.may_give_up(now, records, rule):
-            return Cell(ARCHIVING, cell.deliveries) if queue.dead_letter_topic else PASSED_OVER
+            if not queue.dead_letter_topic:
+                return PASSED_OVER
+            return Cell(REJECTED if is_final else ARCHIVING, cell.deliveries)
         reopens = self._breaker.open_until()
         return self.available(now, cell.deliveries, 0 if reopens is None else reopens - now)
 

@@ -27,7 +27,7 @@ from waystation.model.machines import Reply, Waiter
 from waystation.model.offsets import Millis
 from waystation.sharing.persister import Write
 from waystation.sharing.share_partition import SharePartition
-from waystation.sharing.state_records import QueueId
+from waystation.sharing.state_records import NO_NOTES, Notes, QueueId
 from waystation.sharing.states import Acknowledgement, DeadLetter
 
 Q = TypeVar("Q", bound=SharePartition)
@@ -46,12 +46,31 @@ class Steps(NamedTuple):
 class QueueLeader(Generic[Q]):
     """One queue in one term of its leader."""
 
-    __slots__ = ("_dying", "_id", "_leader_epoch", "_state_epoch", "_waiting", "fenced_by", "queue")
+    __slots__ = (
+        "_dying",
+        "_id",
+        "_leader_epoch",
+        "_notes_stored",
+        "_notes_taken",
+        "_state_epoch",
+        "_waiting",
+        "fenced_by",
+        "notes",
+        "queue",
+    )
 
     def __init__(
-        self, queue_id: QueueId, leader_epoch: LeaderEpoch, state_epoch: int, queue: Q
+        self,
+        queue_id: QueueId,
+        leader_epoch: LeaderEpoch,
+        state_epoch: int,
+        queue: Q,
+        notes: Notes = NO_NOTES,
     ) -> None:
-        """``queue`` has loaded what was read under these epochs."""
+        """``queue`` has loaded what was read under these epochs; so were the notes."""
+        self.notes = notes
+        """What the leader before left, and what this one leaves for the next."""
+        self._notes_stored = self._notes_taken = notes.version
         self.queue = queue
         self._id, self._leader_epoch, self._state_epoch = queue_id, leader_epoch, state_epoch
         self._waiting: deque[tuple[int, Waiter]] = deque()
@@ -77,6 +96,14 @@ class QueueLeader(Generic[Q]):
         self._waiting.append((self.queue.version, to))
         return Steps((), self.due())
 
+    def note(self, content: bytes) -> int:
+        """Leave something for the next leader: stored once ``queue.stored`` is at the answer.
+
+        It is stored together with all that happened to the messages until then.
+        """
+        self.notes = Notes(self.notes.version + 1, content)
+        return self.queue.touch()
+
     def due(self) -> Write | None:
         """What is to be written now; to be asked after every event that may change the queue."""
         if self.fenced_by is not None:
@@ -84,7 +111,11 @@ class QueueLeader(Generic[Q]):
         change = self.queue.take_change()
         if change is None:
             return None
-        return Write(self._id, self._state_epoch, self._leader_epoch, change.start, change.batches)
+        self._notes_taken = self.notes.version
+        notes = self.notes if self._notes_taken > self._notes_stored else NO_NOTES
+        return Write(
+            self._id, self._state_epoch, self._leader_epoch, change.start, change.batches, notes
+        )
 
     def wrote(self, error: WaystationError | None) -> Steps:
         """The write that was under way is stored, refused, or nobody knows."""
@@ -97,6 +128,7 @@ class QueueLeader(Generic[Q]):
             self.queue.change_lost()
             return Steps()  # whoever runs it waits a little before it asks ``due`` again
         self.queue.change_written()
+        self._notes_stored = self._notes_taken
         replies = []
         while self._waiting and self._waiting[0][0] <= self.queue.stored:
             replies.append(Reply(self._waiting.popleft()[1], None))

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from waystation.model.ids import LeaderEpoch
 from waystation.model.machines import Waiter
 from waystation.model.offsets import NO_OFFSET, Offset
-from waystation.sharing.state_records import QueueId
+from waystation.sharing.state_records import NO_NOTES, Notes, QueueId
 from waystation.sharing.states import StateBatch
 
 
@@ -38,6 +38,7 @@ class StateRead(NamedTuple):
     state_epoch: int
     start: Offset
     batches: tuple[StateBatch, ...]
+    notes: Notes = NO_NOTES
 
 
 class Write(NamedTuple):
@@ -48,6 +49,8 @@ class Write(NamedTuple):
     leader_epoch: LeaderEpoch
     start: Offset
     batches: tuple[StateBatch, ...]
+    notes: Notes = NO_NOTES
+    """Stored together with the rest; without a version they stay as they were."""
 
 
 class Delete(NamedTuple):

@@ -12,20 +12,27 @@ from typing import Final
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import NO_OFFSET, Offset
 from waystation.sharing.ranges import Ranges
-from waystation.sharing.state_records import UpdateStored
-from waystation.sharing.states import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, StateBatch
+from waystation.sharing.state_records import NO_NOTES, Notes, UpdateStored
+from waystation.sharing.states import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    REJECTED,
+    StateBatch,
+)
 
 Known = tuple[int, int]
 """State and deliveries."""
 
 _UNKNOWN: Final[Known] = (AVAILABLE, 0)
-_RANK: Final = {AVAILABLE: 0, ARCHIVING: 1, ARCHIVED: 2, ACKNOWLEDGED: 2}
+_RANK: Final = {AVAILABLE: 0, ARCHIVING: 1, REJECTED: 1, ARCHIVED: 2, ACKNOWLEDGED: 2}
 
 
 class QueueState:
     """One queue; ``start`` is -1 until a leader has decided where it begins."""
 
-    __slots__ = ("_ranges", "leader_epoch", "slots", "snapshot_epoch", "state_epoch")
+    __slots__ = ("_ranges", "leader_epoch", "notes", "slots", "snapshot_epoch", "state_epoch")
 
     def __init__(
         self,
@@ -34,7 +41,10 @@ class QueueState:
         leader_epoch: LeaderEpoch,
         start: Offset,
         batches: Iterable[StateBatch],
+        notes: Notes = NO_NOTES,
     ) -> None:
+        self.notes = notes
+        """What the leader leaves for the next one; only leaders know what it means."""
         self.snapshot_epoch = snapshot_epoch
         self.state_epoch = state_epoch
         self.leader_epoch = leader_epoch
@@ -74,12 +84,20 @@ class QueueState:
             return
         self.slots = max(self.slots, update.slot + 1)
         self.leader_epoch = LeaderEpoch(max(self.leader_epoch, update.leader_epoch))
+        self.notes = max(self.notes, update.notes)
         self._join(update.start, update.batches)
 
-    def joined(self, start: Offset, batches: Iterable[StateBatch]) -> "QueueState":
+    def joined(
+        self, start: Offset, batches: Iterable[StateBatch], notes: Notes = NO_NOTES
+    ) -> "QueueState":
         """What it would be with that."""
         after = QueueState(
-            self.snapshot_epoch, self.state_epoch, self.leader_epoch, self.start, self.batches()
+            self.snapshot_epoch,
+            self.state_epoch,
+            self.leader_epoch,
+            self.start,
+            self.batches(),
+            max(self.notes, notes),
         )
         after._join(start, batches)
         return after

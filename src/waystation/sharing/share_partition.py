@@ -31,10 +31,11 @@ from waystation.sharing.states import (
     ACCEPT,
     ACKNOWLEDGED,
     ACQUIRED,
-    ARCHIVING,
     AVAILABLE,
     DELIVERIES_MAX,
+    DYING,
     GAP,
+    REJECTED,
     RELEASE,
     RENEW,
     WAITING,
@@ -100,8 +101,8 @@ class SharePartition:
                 self._backlog.enter(end, cell)
                 if cell.state == WAITING:
                     heappush(self._waits, (cell.ready_at, Offset(first), end))
-            elif state == ARCHIVING:
-                self._backlog.enter(end, Cell(ARCHIVING, deliveries))
+            elif state in DYING:
+                self._backlog.enter(end, Cell(state, deliveries))
             else:
                 self._backlog.enter(end, DONE if state == ACKNOWLEDGED else PASSED_OVER)
         self._advance()
@@ -114,6 +115,11 @@ class SharePartition:
         """
         self._changes.touch()
         self._begins_with = self._changes.version
+
+    def touch(self) -> int:
+        """Something is to be stored beside the messages' states; the version that has it."""
+        self._changes.touch()
+        return self._changes.version
 
     def take_change(self) -> StateChange | None:
         """What is to be written to the share coordinator now, if anything."""
@@ -148,6 +154,16 @@ class SharePartition:
     def end(self) -> Offset:
         """Nothing from here on was ever delivered (Kafka: share-partition end offset, plus 1)."""
         return self._backlog.ranges.end
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages consumers hold."""
+        return self._backlog.acquired
+
+    @property
+    def dying(self) -> int:
+        """How many messages wait to be moved to the dead-letter topic."""
+        return self._backlog.archiving
 
     def counts(self) -> Counts:
         """How the queue stands, for statistics and lag."""
@@ -291,9 +307,10 @@ class SharePartition:
         if not self._backlog.archiving:
             return found
         for first, end, cell in self._backlog.ranges.runs_from(self.start):
-            if cell.state == ARCHIVING:
-                found.append(DeadLetter(first, min(end, Offset(first + limit)), cell.deliveries))
-                limit -= found[-1].end - first
+            if cell.state in DYING:
+                until = min(end, Offset(first + limit))
+                found.append(DeadLetter(first, until, cell.deliveries, cell.state == REJECTED))
+                limit -= until - first
             if limit <= 0:
                 break
         return found
@@ -301,16 +318,16 @@ class SharePartition:
     def unmoved(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Which of these still wait to be moved."""
         return [
-            DeadLetter(begin, until, cell.deliveries)
-            for first, end, _ in letters
+            DeadLetter(begin, until, cell.deliveries, cell.state == REJECTED)
+            for first, end, *_ in letters
             for begin, until, cell in self._backlog.ranges.spans(first, end)
-            if cell.state == ARCHIVING
+            if cell.state in DYING
         ]
 
     def moved(self, first: Offset, end: Offset) -> None:
         """These dead letters are in their topic; what is none of them stays as it is."""
         for begin, until, cell in self._backlog.ranges.spans(first, end):
-            if cell.state == ARCHIVING:
+            if cell.state in DYING:
                 self._backlog.recolour(begin, until, cell, PASSED_OVER)
                 self._changes.mark(begin, until)
         self._advance()

@@ -33,6 +33,8 @@ from waystation.sharing.persister import (
 from waystation.sharing.queue_state import QueueState
 from waystation.sharing.settings import ShareSettings
 from waystation.sharing.state_records import (
+    NO_NOTES,
+    Notes,
     QueueId,
     SnapshotStored,
     StateForgotten,
@@ -104,7 +106,8 @@ class ShareStates:
             return _refuse(to, _other_state_epoch(command.queue, known, command.state_epoch))
         if command.state_epoch == known.state_epoch:
             return Outcome((), [Reply(to, None)])  # repeated: what was delivered since counts
-        snapshot = _fresh(command, known.snapshot_epoch + 1, known.leader_epoch)
+        # What is on its way to a dead-letter topic gets there, wherever the group begins anew.
+        snapshot = _fresh(command, known.snapshot_epoch + 1, known.leader_epoch, known.notes)
         return Outcome([snapshot], [Reply(to, None)])
 
     def read(self, now: Millis, command: Read, to: Waiter) -> Outcome[StateRecord]:
@@ -114,7 +117,7 @@ class ShareStates:
             _check_leader(command.queue, known, command.leader_epoch)
         except WaystationError as refusal:
             return _refuse(to, refusal)
-        answer = StateRead(known.state_epoch, known.start, known.batches())
+        answer = StateRead(known.state_epoch, known.start, known.batches(), known.notes)
         records: list[StateRecord] = []
         if command.leader_epoch > known.leader_epoch:
             records.append(self._noted(command.queue, known, command.leader_epoch, known.start))
@@ -131,7 +134,9 @@ class ShareStates:
         except WaystationError as refusal:
             return _refuse(to, refusal)
         epoch = LeaderEpoch(max(command.leader_epoch, known.leader_epoch))
-        record = self._noted(command.queue, known, epoch, command.start, command.batches)
+        record = self._noted(
+            command.queue, known, epoch, command.start, command.batches, command.notes
+        )
         return Outcome([record], [Reply(to, None)])
 
     def delete(self, now: Millis, command: Delete, to: Waiter) -> Outcome[StateRecord]:
@@ -174,14 +179,15 @@ class ShareStates:
         leader_epoch: LeaderEpoch,
         start: Offset,
         batches: tuple[StateBatch, ...] = (),
+        notes: Notes = NO_NOTES,
     ) -> SnapshotStored | UpdateStored:
         """The shorter way to remember a change: the change, or all of a small or worn-out state."""
         per_snapshot = self._settings().share_coordinator_snapshot_update_records_per_snapshot
         if len(known) + 2 * len(batches) > _FEW_RANGES and known.slots < per_snapshot:
             return UpdateStored(
-                queue, known.slots, known.snapshot_epoch, leader_epoch, start, batches
+                queue, known.slots, known.snapshot_epoch, leader_epoch, start, batches, notes
             )
-        after = known.joined(start, batches)
+        after = known.joined(start, batches, notes)
         return SnapshotStored(
             queue,
             known.snapshot_epoch + 1,
@@ -189,6 +195,7 @@ class ShareStates:
             leader_epoch,
             after.start,
             after.batches(),
+            after.notes,
         )
 
     def _forgotten(self, queue: QueueId) -> Iterator[StateRecord]:
@@ -199,9 +206,11 @@ class ShareStates:
             yield UpdateForgotten(queue, slot)
 
 
-def _fresh(command: Initialize, snapshot_epoch: int, leader_epoch: LeaderEpoch) -> SnapshotStored:
+def _fresh(
+    command: Initialize, snapshot_epoch: int, leader_epoch: LeaderEpoch, notes: Notes = NO_NOTES
+) -> SnapshotStored:
     return SnapshotStored(
-        command.queue, snapshot_epoch, command.state_epoch, leader_epoch, command.start, ()
+        command.queue, snapshot_epoch, command.state_epoch, leader_epoch, command.start, (), notes
     )
 
 

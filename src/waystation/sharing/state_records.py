@@ -6,7 +6,7 @@ holds at most one snapshot and one round of slots per queue.  An update counts o
 snapshot whose epoch it names.  How they are written as Kafka writes them is the broker's.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from waystation.model.ids import LeaderEpoch, TopicId
 from waystation.model.offsets import Offset
@@ -24,6 +24,19 @@ class QueueId(NamedTuple):
         return f"{self.group_id}:{self.topic_id}:{self.partition}"
 
 
+class Notes(NamedTuple):
+    """What a leader leaves for the next one, such as a batch of dead letters that is on its way.
+
+    Of two the one with the higher version counts.
+    """
+
+    version: int = 0
+    content: bytes = b""
+
+
+NO_NOTES: Final = Notes()
+
+
 class SnapshotStored(NamedTuple):
     """All that is known of a queue."""
 
@@ -33,6 +46,7 @@ class SnapshotStored(NamedTuple):
     leader_epoch: LeaderEpoch
     start: Offset
     batches: tuple[StateBatch, ...]
+    notes: Notes = NO_NOTES
 
 
 class UpdateStored(NamedTuple):
@@ -44,6 +58,8 @@ class UpdateStored(NamedTuple):
     leader_epoch: LeaderEpoch
     start: Offset
     batches: tuple[StateBatch, ...]
+    notes: Notes = NO_NOTES
+    """Without a version: as they were."""
 
 
 class StateForgotten(NamedTuple):

@@ -16,10 +16,13 @@ ACKNOWLEDGED: Final = 2
 ARCHIVING: Final = 3
 """Given up, and not yet in the dead-letter topic: it keeps its place until it is."""
 ARCHIVED: Final = 4
+REJECTED: Final = 5
+"""As archiving, and given up because a consumer said so; ours, for Kafka does not tell why."""
 WAITING: Final = -1
 """Available, but not before its back-off is over; never leaves the leader's memory."""
 
-STORED_STATES: Final = (AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED)
+DYING: Final = (ARCHIVING, REJECTED)
+STORED_STATES: Final = (AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED, REJECTED)
 
 GAP: Final = 0
 ACCEPT: Final = 1
@@ -70,6 +73,8 @@ class DeadLetter(NamedTuple):
     first: Offset
     end: Offset
     deliveries: int
+    is_rejected: bool = False
+    """Whether a consumer gave them up, and not the number of deliveries."""
 
 
 class Counts(NamedTuple):
