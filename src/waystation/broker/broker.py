@@ -40,6 +40,8 @@ from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
 from waystation.broker.replication_gauges import ReplicationGauges
 from waystation.broker.settings import BrokerSettings
+from waystation.broker.share_persister import SharePersister
+from waystation.broker.share_states import QUEUES_TOPIC, ShareCoordinators
 from waystation.broker.throttle import FollowerThrottle, LeaderThrottle
 from waystation.broker.topics import Topics
 from waystation.broker.transactions import STATE_TOPIC, TransactionCoordinators
@@ -69,6 +71,7 @@ from waystation.runtime.chance import Chance
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
 from waystation.runtime.timers import Timers
+from waystation.sharing.settings import ShareSettings
 from waystation.storage.directory import DataDirectory
 from waystation.storage.flusher import Flusher
 from waystation.telemetry.metrics import Registry
@@ -86,6 +89,7 @@ class Broker:
         topic_defaults: TopicSettings,
         group_settings: GroupSettings,
         transaction_settings: TransactionSettings,
+        share_settings: ShareSettings,
         static: Mapping[str, str],
         options: Sequence[Option],
         *,
@@ -158,6 +162,17 @@ class Broker:
             timers=self.timers,
             registry=registry,
         )
+        self.share_settings = self._shares_started_with = share_settings
+        self.share_states = ShareCoordinators(
+            self.node,
+            self.replicas,
+            self.topics,
+            lambda: self.share_settings,
+            clock=clock,
+            timers=self.timers,
+            registry=registry,
+        )
+        self.share_persister = SharePersister(self.share_states, self.peers, self.timers)
         self.survey = GroupSurvey(
             self.groups.machines,
             lambda: self.groups.loading,
@@ -338,6 +353,7 @@ class Broker:
         self.replica_sessions.answer_all()
         self.transactions.resign()
         self.groups.resign()
+        self.share_states.resign()
 
     async def stop(self) -> None:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
@@ -351,6 +367,8 @@ class Broker:
         await self.hanging.aclose()
         await self.transactions.aclose()
         await self.groups.aclose()
+        await self.share_persister.aclose()
+        await self.share_states.aclose()
         await self._holdings.close_journals()
         await asyncio.to_thread(self._flusher.close)
         marks = {held.name: held.high_watermark for held in self.replicas}
@@ -390,11 +408,13 @@ class Broker:
         self.settings = self.configs.broker(after)
         self._group_settings = self.configs.in_force(after, self._groups_started_with)
         self._transaction_settings = self.configs.in_force(after, self._transactions_started_with)
+        self.share_settings = self.configs.in_force(after, self._shares_started_with)
         self._reconfigured(after)
         self.peers.follow(after)
         await self._holdings.carry_out(duties(before, after, self.node))
         self.followers.follow(before, after)
         self._in_sync.follow(after)
+        self.share_states.follow(after)
         self.groups.follow(after, self.configs.archive_groups(after))
         self.transactions.follow(after)
 
@@ -405,6 +425,7 @@ class Broker:
         return {
             OFFSETS_TOPIC: self._group_settings.offsets_topic_replication_factor,
             STATE_TOPIC: self._transaction_settings.transaction_state_log_replication_factor,
+            QUEUES_TOPIC: self.share_settings.share_coordinator_state_topic_replication_factor,
         }
 
     def _topic_defaults(self) -> TopicDefaults:

@@ -31,6 +31,7 @@ from waystation.runtime.clock import Clock, SystemClock
 from waystation.runtime.tasks import Tasks
 from waystation.server.listener import Listener
 from waystation.server.settings import ServerSettings
+from waystation.sharing.settings import ShareSettings
 from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import Disk, RealDisk
 from waystation.storage.settings import StorageSettings
@@ -50,6 +51,7 @@ _FIXED_GROUPS = (
     BrokerSettings,
     GroupSettings,
     ServerSettings,
+    ShareSettings,
     StorageSettings,
     TransactionSettings,
 )
@@ -102,6 +104,7 @@ class Node:
             settings.topics,
             settings.groups,
             settings.transactions,
+            settings.shares,
             settings.static,
             [one for group in _FIXED_GROUPS for one in options_of(group)],
             store=store,

@@ -19,6 +19,7 @@ from waystation.model.errors import InvalidConfigError, InvalidSettingsError
 from waystation.model.settings import Option, option, options_of, unknown_option
 from waystation.model.topics import TopicSettings
 from waystation.server.settings import ServerSettings
+from waystation.sharing.settings import ShareSettings
 from waystation.storage.settings import StorageSettings
 from waystation.transactions.settings import TransactionSettings
 
@@ -83,6 +84,7 @@ _GROUPS = (
     BrokerSettings,
     GroupSettings,
     ServerSettings,
+    ShareSettings,
     StorageSettings,
     TopicSettings,
     TransactionSettings,
@@ -96,6 +98,7 @@ class NodeSettings(NamedTuple):
     broker: BrokerSettings
     groups: GroupSettings
     server: ServerSettings
+    shares: ShareSettings
     storage: StorageSettings
     topics: TopicSettings
     transactions: TransactionSettings
@@ -128,6 +131,7 @@ def load(sources: Iterable[tuple[str, Mapping[str, str]]]) -> NodeSettings:
         BrokerSettings(**values[BrokerSettings]),
         GroupSettings(**values[GroupSettings]),
         ServerSettings(**values[ServerSettings]),
+        ShareSettings(**values[ShareSettings]),
         StorageSettings(**values[StorageSettings]),
         TopicSettings(**values[TopicSettings]),
         TransactionSettings(**values[TransactionSettings]),
