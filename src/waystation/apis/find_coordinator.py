@@ -1,10 +1,11 @@
-"""FindCoordinator: which broker looks after a group, or a transactional id.
+"""FindCoordinator: which broker looks after a group, a transactional id, or a queue's state.
 
 The first one who asks has the internal topic made that they live in.
 """
 
 from waystation.apis.call import Call
 from waystation.broker.broker import Broker
+from waystation.broker.share_states import coordinator_key, queue_named
 from waystation.messages.find_coordinator import (
     GROUP,
     SHARE,
@@ -62,6 +63,6 @@ async def _find(broker: Broker, key_type: int, key: str) -> tuple[NodeId, str, i
         case _ if key_type == TRANSACTION:
             return await broker.transactions.find(key)
         case _ if key_type == SHARE:
-            raise InvalidRequestError("share groups are not enabled here")
+            return await broker.share_states.find(coordinator_key(queue_named(key)))
         case _:
             raise InvalidRequestError(f"{key_type} is no type of coordinator")
