@@ -6,17 +6,17 @@ the index is built anew from the log, which has everything.
 """
 
 import json
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from waystation.model.ids import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from waystation.model.ids import LeaderEpoch, ProducerId, TopicPartition
 from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.scheduling.cron import Cron
 from waystation.scheduling.errors import DamagedIndexError
 from waystation.scheduling.index import Named
+from waystation.scheduling.lanes import lanes_of, saved_lanes
 from waystation.scheduling.mover import LaneState
-from waystation.scheduling.records import Decided
 from waystation.scheduling.wheel import Due
 
 __all__ = ["CHECKPOINT", "Checkpoint", "Recurring", "Retiming", "decode", "encode"]
@@ -76,7 +76,7 @@ def encode(state: Checkpoint) -> bytes:
             for offset, one in state.recurring.items()
         ],
         "retimed": [[offset, *one] for offset, one in state.retimed.items()],
-        "lanes": [[*target, _lane(lane)] for target, lane in state.lanes.items()],
+        "lanes": saved_lanes(state.lanes),
         "marks": [[*target, at] for target, at in state.marks.items()],
     }
     body = json.dumps(content, separators=(",", ":"))
@@ -107,7 +107,7 @@ def decode(data: bytes) -> Checkpoint:
             for offset, due, decision, before, spec in content["recurring"]
         },
         {Offset(o): Retiming(Millis(due), Offset(at)) for o, due, at in content["retimed"]},
-        dict(_lane_of(*one) for one in content["lanes"]),
+        lanes_of(content["lanes"]),
         {TopicPartition(t, p): tuple(ats) for t, p, ats in content["marks"]},
     )
 
@@ -118,19 +118,3 @@ def _spec(cron: Cron | None) -> list[str] | None:
 
 def _cron(spec: list[str] | None) -> Cron | None:
     return None if spec is None else Cron(*spec)
-
-
-def _lane(lane: LaneState) -> list[Any]:
-    last = lane.last
-    move = None if last is None else [*last[1:5], last.items]
-    return [lane.producer_id, lane.producer_epoch, lane.next_sequence, move, lane.is_doubted]
-
-
-def _lane_of(topic: str, partition: int, saved: list[Any]) -> tuple[TopicPartition, LaneState]:
-    target = TopicPartition(topic, partition)
-    producer_id, epoch, sequence, move, is_doubted = saved
-    last = None
-    if move is not None:
-        items = tuple((due, offset) for due, offset in move[4])
-        last = Decided(target, move[0], ProducerEpoch(move[1]), move[2], Millis(move[3]), items)
-    return target, LaneState(producer_id, ProducerEpoch(epoch), sequence, last, is_doubted)
