@@ -267,6 +267,14 @@ class TopicSettings:
         kafka="log.cleaner.delete.retention.ms",
     )
 
+    schedule_enable: bool = option(
+        False,
+        live=True,
+        doc="Give the topic a companion, <topic>.delay, where messages wait that say when they are "
+        "due, and deliver them here when they are. Off, what waits stays where it is, and nothing "
+        "is delivered until it is on again.",
+    )
+
     @property
     def compacts(self) -> bool:
         """Whether the last record of each key is kept, and the others need not be."""

@@ -54,6 +54,8 @@ from waystation.scheduling.wheel import Due
 __all__ = ["Book"]
 
 _SCANNED: Final = 2_000
+_AT_ONCE: Final = 250
+"""How many records are taken over without a pause: a millisecond or two of work."""
 
 
 class Book:
@@ -75,7 +77,10 @@ class Book:
         self.strays = 0
         """Records that do not say when they are due, since the start of this process."""
         self._files = files
-        self._leader_epoch = NO_LEADER_EPOCH if state is None else state.leader_epoch
+        self.leader_epoch = NO_LEADER_EPOCH if state is None else state.leader_epoch
+        """Under which the last batch in the book was written."""
+        self.is_between = False
+        """Whether some records of a batch are in the book and others are not yet."""
         self._held: dict[ProducerId, Held] = {} if state is None else state.held
         self._recurring: dict[Offset, Recurring] = {} if state is None else state.recurring
         self._retimed: dict[Offset, Retiming] = {} if state is None else state.retimed
@@ -110,7 +115,12 @@ class Book:
     # --- the log ------------------------------------------------------------------------
 
     def apply(self, batch: Buffer, at: int = 0) -> None:
-        """Take over a committed batch; one that was taken over before is left alone.
+        """Take over a committed batch; one that was taken over before is left alone."""
+        for _ in self.applying(batch, at):
+            pass
+
+    def applying(self, batch: Buffer, at: int = 0) -> Iterator[None]:
+        """As ``apply``, some hundred records at a time; to be gone through to the end.
 
         HOT: once per batch of a companion topic (benchmarks/scheduling/index.py).
         """
@@ -120,9 +130,22 @@ class Book:
         if header.is_control:
             self._apply_control(batch, at, header)
         else:
-            self._apply_messages(header, rows_of(batch, at))
+            rows = rows_of(batch, at)
+            for first in range(0, len(rows), _AT_ONCE):
+                self.is_between = True
+                self._apply_messages(header, rows[first : first + _AT_ONCE])
+                if first + _AT_ONCE < len(rows):
+                    yield
+        self._applied_all(header)
+
+    def skip(self, batch: Buffer, at: int = 0) -> None:
+        """Go past a batch that cannot be read."""
+        self._applied_all(peek(batch, at))
+
+    def _applied_all(self, header: BatchHeader) -> None:
+        self.is_between = False
         self.applied = header.next_offset
-        self._leader_epoch = header.partition_leader_epoch
+        self.leader_epoch = header.partition_leader_epoch
 
     def _apply_control(self, batch: Buffer, at: int, header: BatchHeader) -> None:
         marker = read_marker(batch, at)
@@ -279,7 +302,9 @@ class Book:
 
     def wants_upkeep(self) -> bool:
         """Whether enough has changed for a checkpoint."""
-        return self.index.gathered >= self.settings.schedule_buffer_entries
+        return (
+            not self.is_between and self.index.gathered >= self.settings.schedule_buffer_entries
+        )
 
     def upkeep(self) -> Steps:
         """Write a checkpoint, remove what it no longer needs, and merge files.
@@ -287,6 +312,7 @@ class Book:
         Each step works on files and may be taken by a thread; what happens between them is
         done here.  One upkeep at a time; one that fails or is dropped leaves all as it was.
         """
+        assert not self.is_between, "a checkpoint cannot say how much of a batch is in it"
         self.index.freeze()
         state = self._state()
         yield from self.index.write()
@@ -306,7 +332,7 @@ class Book:
     def _state(self) -> Checkpoint:
         return Checkpoint(
             self.applied,
-            self._leader_epoch,
+            self.leader_epoch,
             self.index.pending,
             [],
             {producer: list(held) for producer, held in self._held.items()},
