@@ -47,6 +47,7 @@ from waystation.sharing.group_records import (
 )
 from waystation.sharing.settings import ShareSettings
 from waystation.sharing.share_group import DEAD, Members, ShareGroup, member_after
+from waystation.sharing.state_records import QueueId
 
 NAME_CHARACTERS_MAX = 8_000
 TOPICS_MAX = 10_000
@@ -235,6 +236,32 @@ class ShareGroups:
     def listing(self) -> list[tuple[str, str]]:
         """Each group and its state."""
         return [(group_id, group.state) for group_id, group in self._groups.items()]
+
+    def size_of(self, group_id: str) -> int:
+        """How many members a group has."""
+        group = self._groups.get(group_id)
+        return 0 if group is None else len(group.members)
+
+    def begun(self) -> list[QueueId]:
+        """Every queue that was begun, of all groups, over topics that there are."""
+        return [
+            QueueId(group_id, topic, index)
+            for group_id, group in self._groups.items()
+            for topic, indexes in group.begun
+            if self._topics.of_id(topic) is not None
+            for index in indexes
+        ]
+
+    def is_ordered(self, group_id: str) -> bool:
+        """Whether queues of the group are about to begin."""
+        return group_id in self._ordered
+
+    def queues_lost(self, now: Millis, group_id: str) -> Outcome[GroupRecord]:
+        """The states of all queues of a group were deleted although it goes on: begin anew."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return Outcome()
+        return Outcome(group.queues_ended([topic for topic, _ in group.begun]))
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._groups
