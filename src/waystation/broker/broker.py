@@ -40,6 +40,7 @@ from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
 from waystation.broker.replication_gauges import ReplicationGauges
 from waystation.broker.settings import BrokerSettings
+from waystation.broker.share_orders import ShareOrders
 from waystation.broker.share_persister import SharePersister
 from waystation.broker.share_states import QUEUES_TOPIC, ShareCoordinators
 from waystation.broker.throttle import FollowerThrottle, LeaderThrottle
@@ -128,12 +129,26 @@ class Broker:
         self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(chance.new_id()))
         self.peers = Peers(self.node, lambda: self._acting_on, connect, chance)
         self.producer_ids = ProducerIds(self._view)
+        self.share_settings = self._shares_started_with = share_settings
+        self.share_states = ShareCoordinators(
+            self.node,
+            self.replicas,
+            self.topics,
+            lambda: self.share_settings,
+            clock=clock,
+            timers=self.timers,
+            registry=registry,
+        )
+        self.share_persister = SharePersister(self.share_states, self.peers, self.timers)
+        self.share_orders = ShareOrders(self.share_persister)
         self._group_settings = self._groups_started_with = group_settings
         self.groups = GroupCoordinators(
             self.node,
             self.replicas,
             self.topics,
             lambda: self._group_settings,
+            lambda: self.share_settings,
+            self.share_orders,
             clock=clock,
             timers=self.timers,
             chance=chance,
@@ -162,17 +177,6 @@ class Broker:
             timers=self.timers,
             registry=registry,
         )
-        self.share_settings = self._shares_started_with = share_settings
-        self.share_states = ShareCoordinators(
-            self.node,
-            self.replicas,
-            self.topics,
-            lambda: self.share_settings,
-            clock=clock,
-            timers=self.timers,
-            registry=registry,
-        )
-        self.share_persister = SharePersister(self.share_states, self.peers, self.timers)
         self.survey = GroupSurvey(
             self.groups.machines,
             lambda: self.groups.loading,
@@ -367,6 +371,7 @@ class Broker:
         await self.hanging.aclose()
         await self.transactions.aclose()
         await self.groups.aclose()
+        await self.share_orders.aclose()
         await self.share_persister.aclose()
         await self.share_states.aclose()
         await self._holdings.close_journals()

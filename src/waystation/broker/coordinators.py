@@ -6,15 +6,15 @@ makes them groups: the topics they read, and the metrics they are counted by.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from waystation.broker.group_records import GroupRecordReader, encode
+from waystation.broker.all_groups import AllGroupRecordReader, AllGroups, encode_any
 from waystation.broker.machine_log import PartitionLog, PartitionProducers, load
 from waystation.broker.posts import ID_BYTES_MAX, InternalTopic, Loaded, Posts, fits_into_a_key
 from waystation.broker.replicas import Replicas
+from waystation.broker.share_orders import ShareOrders
 from waystation.broker.topics import Topics
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import TopicImage
 from waystation.groups.commands import TopicSeen
-from waystation.groups.machine import Groups
 from waystation.groups.records import OffsetCommitted, Record
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidGroupIdError
@@ -24,8 +24,9 @@ from waystation.model.offsets import Offset
 from waystation.partition.partition import Partition
 from waystation.runtime.chance import Chance
 from waystation.runtime.clock import Clock
-from waystation.runtime.host import Host
 from waystation.runtime.timers import Timers
+from waystation.sharing.group_machine import ShareGroups
+from waystation.sharing.settings import ShareSettings
 from waystation.telemetry.metrics import Counter, Registry
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -91,6 +92,8 @@ class GroupCoordinators(Posts[Record]):
         replicas: Replicas,
         topics: Topics,
         settings: Callable[[], GroupSettings],
+        share_settings: Callable[[], ShareSettings],
+        orders: ShareOrders,
         *,
         clock: Clock,
         timers: Timers,
@@ -111,6 +114,8 @@ class GroupCoordinators(Posts[Record]):
             ),
         )
         self._settings = settings
+        self._share_settings = share_settings
+        self._orders = orders
         self._chance = chance
         self._seen = TopicsNow()
         self._commits = registry.counter(
@@ -144,23 +149,22 @@ class GroupCoordinators(Posts[Record]):
     async def _replayed(
         self, partition: Partition, epoch: LeaderEpoch, end: Offset
     ) -> Loaded[Record]:
-        machine = Groups(
+        clerk = self._orders.clerk()
+        machine = AllGroups(
             self._settings,
             self._seen,
-            lambda: str(self._chance.new_id()),
+            self._new_id,
             PartitionProducers(partition),
+            ShareGroups(self._share_settings, self._seen, self._new_id, clerk.hear),
         )
-        read = GroupRecordReader().read_rows
+        read = AllGroupRecordReader().read_rows
         count = await load(partition, epoch, end, read, machine.apply, self._clock)
-        log = GroupLog(partition, epoch, encode, self._clock)
+        log = GroupLog(partition, epoch, encode_any, self._clock)
         log.commits = self._commits
-        return Loaded(machine, log, count, _begin)
+        return Loaded(machine, log, count, clerk.begin)
 
-
-def _begin(host: Host[Record]) -> None:
-    host.start()
-    # Topics may have come or gone while nobody looked after the groups that read them.
-    host.submit(host.machine.topics_changed)
+    def _new_id(self) -> str:
+        return str(self._chance.new_id())
 
 
 def _seen(topic: TopicImage | None) -> TopicSeen | None:
