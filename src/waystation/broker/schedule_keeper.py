@@ -14,15 +14,23 @@ from typing import Final
 
 from waystation.broker.moving import Courier
 from waystation.broker.schedule_leader import ScheduleLeader, ScheduleMeters
-from waystation.model.errors import CorruptBatchError, NotLeaderError, WaystationError
+from waystation.model.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    NotLeaderError,
+    WaystationError,
+)
 from waystation.model.ids import LeaderEpoch, TopicPartition
-from waystation.model.offsets import Offset
+from waystation.model.offsets import Millis, Offset
+from waystation.partition.intake import RejectedRecordsError
 from waystation.partition.partition import Partition
+from waystation.records.batch import rows_of
 from waystation.records.header import batches, check
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
 from waystation.scheduling.checkpoint import CHECKPOINT
-from waystation.scheduling.errors import DamagedIndexError
+from waystation.scheduling.errors import DamagedIndexError, InvalidScheduleError
+from waystation.scheduling.headers import check_rows
 from waystation.scheduling.schedule import Schedule
 from waystation.scheduling.settings import ScheduleSettings
 from waystation.storage.log import Log
@@ -40,6 +48,10 @@ _RETRY_S, _RETRY_MAX_S = 0.1, 10.0
 _CHECKPOINT_S: Final = 60.0
 
 _events = get_logger("schedules")
+
+
+class UntimedRecordsError(RejectedRecordsError, InvalidRecordError):
+    """Records of a companion topic do not say, in a way that can be kept, when they are due."""
 
 
 class ScheduleKeeper:
@@ -88,6 +100,18 @@ class ScheduleKeeper:
         self._running.cancel()
         await asyncio.wait([self._running])
         await self._let_go()
+
+    def check(self, batch: memoryview, now: Millis) -> None:
+        """Refuse a produced batch for a record that does not say when it is due.
+
+        HOT: once per batch that is produced to a companion.
+        """
+        try:
+            recurring = check_rows(rows_of(batch), now, self._settings())
+        except InvalidScheduleError as error:
+            raise UntimedRecordsError([(error.index or 0, error.problem)]) from error
+        if recurring and self.schedule is not None:
+            self.schedule.check_recurring(recurring)
 
     async def applied(self, schedule: Schedule, end: Offset) -> None:
         """Return once everything before ``end`` is in the book; raises if that may never be."""

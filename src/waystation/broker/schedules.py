@@ -12,6 +12,7 @@ Each replica of it keeps a book (``schedule_keeper.py``); its leader delivers
 import asyncio
 from collections.abc import Callable, Sequence
 
+from waystation.broker.companions import Companions, in_force
 from waystation.broker.moving import Courier
 from waystation.broker.picking import rows_at
 from waystation.broker.replicas import Replicas
@@ -46,14 +47,16 @@ class Schedules:
         settings: Callable[[], ScheduleSettings],
         settings_of: Callable[[str], TopicSettings],
         courier: Courier,
+        companions: Companions,
         clock: Clock,
         registry: Registry,
     ) -> None:
-        """``settings_of`` tells a topic's options as they are in force."""
+        """``settings_of`` tells a topic's options as its operators set them."""
         self._replicas = replicas
         self._settings = settings
         self._settings_of = settings_of
         self._courier = courier
+        self._companions = companions
         self._clock = clock
         self._keepers: dict[TopicPartition, ScheduleKeeper] = {}
         self._meters = ScheduleMeters(registry)
@@ -68,17 +71,25 @@ class Schedules:
     # --- what is held here --------------------------------------------------------------
 
     def follow(self) -> None:
-        """Keep what this broker holds of companion topics, and nothing else."""
+        """Act on a new image: keep what this broker holds of companion topics, and only that."""
+        self._companions.follow()
         held = {one.name: one for one in self._replicas if self.is_companion(one.name.topic)}
         for name, keeper in list(self._keepers.items()):
             if held.get(name) is not keeper.partition:
                 del self._keepers[name]
-                self._tasks.spawn(keeper.aclose(), f"schedule-end-{name}")
+                self._let_go(keeper)
         for name, partition in held.items():
             if name in self._keepers:
                 self._keepers[name].wake()
             else:
                 self._keepers[name] = self._keeper(partition)
+            # Another topic's option makes it a companion, so nobody else tells the partition.
+            partition.reconfigure(self.settings_of(name.topic))
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        """A topic's options as they are in force.  Any thread."""
+        settings = self._settings_of(topic)
+        return in_force(settings) if self.is_companion(topic) else settings
 
     def is_companion(self, topic: str) -> bool:
         """Whether messages wait in ``topic`` for a topic that has scheduling enabled."""
@@ -87,14 +98,23 @@ class Schedules:
 
     async def aclose(self) -> None:
         """Keep nothing any more."""
+        await self._companions.aclose()
         keepers, self._keepers = self._keepers, {}
         await asyncio.gather(*(keeper.aclose() for keeper in keepers.values()))
         await self._tasks.aclose()
 
+    def _let_go(self, keeper: ScheduleKeeper) -> None:
+        """The partition is here no more, or its topic is not scheduled any more."""
+        partition = keeper.partition
+        partition.rule = None
+        if self._replicas.find(*partition.name) is partition:
+            partition.reconfigure(self.settings_of(partition.name.topic))
+        self._tasks.spawn(keeper.aclose(), f"schedule-end-{partition.name}")
+
     def _keeper(self, partition: Partition) -> ScheduleKeeper:
         target = target_of(partition.name.topic)
         assert target is not None, f"{partition.name} is no companion"
-        return ScheduleKeeper(
+        keeper = ScheduleKeeper(
             partition,
             TopicPartition(target, partition.name.partition),
             self._settings,
@@ -103,6 +123,8 @@ class Schedules:
             self._clock,
             self._meters,
         )
+        partition.rule = keeper.check
+        return keeper
 
     def _pending_by_topic(self) -> Reading:
         waiting: dict[str, int] = {}

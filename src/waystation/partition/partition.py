@@ -57,6 +57,9 @@ from waystation.storage.producer_state import OpenTransaction
 from waystation.storage.surroundings import Appended
 from waystation.storage.truncation import CutPlan
 
+Rule = Callable[[memoryview, Millis], None]
+"""Raises for an admitted batch that shall not be stored."""
+
 ACKS_ALL = -1
 _EVERYTHING = Offset(1 << 63)
 _MUCH_BYTES = 256 << 10
@@ -121,6 +124,7 @@ class Partition:
         "paces",
         "read_waiters",
         "replica_waiters",
+        "rule",
         "settings",
         "stable",
         "told_safe",
@@ -152,6 +156,8 @@ class Partition:
         self.read_waiters = ReadWaiters(defer)
         # Followers, who are told of every append, committed or not.
         self.replica_waiters = AppendWaiters()
+        # What else produced batches must be, in a topic where they mean something to the broker.
+        self.rule: Rule | None = None
         # How followers keep up, while this node leads and there are any.
         self.paces: Paces | None = None
         # Called when more of the log is safe, while this node follows.
@@ -356,6 +362,8 @@ class Partition:
             if self._doubt is not None:
                 raise self._doubt
         batch, header = self.intake.admit(batch, now)
+        if self.rule is not None:
+            self.rule(batch, now)
         appended = self.log.append(batch, header, state.epoch, now, may_begin=may_begin)
         if not appended.duplicate:
             self.unflushed_records += header.records_count
