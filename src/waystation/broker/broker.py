@@ -11,6 +11,7 @@ from waystation.broker.admission import Admission
 from waystation.broker.archives import Archives
 from waystation.broker.cleaning import Cleaning
 from waystation.broker.cluster_gauges import ClusterGauges
+from waystation.broker.companions import Companions
 from waystation.broker.configs import Configs
 from waystation.broker.controller import Controlling
 from waystation.broker.coordinators import OFFSETS_TOPIC, GroupCoordinators
@@ -32,6 +33,7 @@ from waystation.broker.long_polls import LongPolls
 from waystation.broker.markers import Markers
 from waystation.broker.membership import Membership, Place
 from waystation.broker.moves import Moves
+from waystation.broker.moving import Courier
 from waystation.broker.nearest import nearest
 from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
@@ -39,6 +41,7 @@ from waystation.broker.relocations import Relocations
 from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
 from waystation.broker.replication_gauges import ReplicationGauges
+from waystation.broker.schedules import Schedules
 from waystation.broker.settings import BrokerSettings
 from waystation.broker.share_orders import ShareOrders
 from waystation.broker.share_persister import SharePersister
@@ -73,6 +76,7 @@ from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
 from waystation.runtime.timers import Timers
 from waystation.sharing.settings import ShareSettings
+from waystation.scheduling.settings import ScheduleSettings
 from waystation.storage.directory import DataDirectory
 from waystation.storage.flusher import Flusher
 from waystation.telemetry.metrics import Registry
@@ -94,6 +98,7 @@ class Broker:
         static: Mapping[str, str],
         options: Sequence[Option],
         *,
+        schedule_settings: ScheduleSettings,
         store: CoordinationStore,
         directories: Sequence[DataDirectory],
         clock: Clock,
@@ -212,6 +217,30 @@ class Broker:
             self.configs.policy_of,
             lambda: self.settings.replicas_share_machine,
             self.controlling.tell_unclean,
+        )
+        self.courier = Courier(
+            self.node,
+            self.replicas,
+            lambda: self._acting_on,
+            self.peers,
+            markers,
+            self.producer_ids,
+            clock,
+        )
+        self._schedule_settings = self._schedules_started_with = schedule_settings
+        self.schedules = Schedules(
+            self.replicas,
+            lambda: self._schedule_settings,
+            lambda topic: self.configs.topic(self._acting_on, topic),
+            self.courier,
+            Companions(
+                self.topics,
+                lambda: self._acting_on,
+                lambda topic: self.configs.topic(self._acting_on, topic),
+                lambda: self.controlling.active,
+            ),
+            clock,
+            registry,
         )
         ClusterGauges(registry, self.node, lambda: self.image, self.controlling)
         syncs = registry.histogram("waystation_flush_seconds", "How long syncs to disk took.")
@@ -368,6 +397,8 @@ class Broker:
         await self._membership.leave()
         await self.relocations.aclose()
         await self._cleaning.close()
+        await self.schedules.aclose()
+        await self.courier.aclose()
         await self.hanging.aclose()
         await self.transactions.aclose()
         await self.groups.aclose()
@@ -414,6 +445,7 @@ class Broker:
         self._group_settings = self.configs.in_force(after, self._groups_started_with)
         self._transaction_settings = self.configs.in_force(after, self._transactions_started_with)
         self.share_settings = self.configs.in_force(after, self._shares_started_with)
+        self._schedule_settings = self.configs.in_force(after, self._schedules_started_with)
         self._reconfigured(after)
         self.peers.follow(after)
         await self._holdings.carry_out(duties(before, after, self.node))
@@ -422,9 +454,10 @@ class Broker:
         self.share_states.follow(after)
         self.groups.follow(after, self.configs.archive_groups(after))
         self.transactions.follow(after)
+        self.schedules.follow()
 
     def _settings_of(self, topic: str) -> TopicSettings:
-        return self.configs.topic(self._acting_on, topic)
+        return self.schedules.settings_of(topic)
 
     def _internal_replication(self) -> dict[str, int]:
         return {

@@ -29,6 +29,7 @@ from waystation.node.settings import AddressSettings, NodeSettings
 from waystation.runtime.chance import Chance, SystemChance
 from waystation.runtime.clock import Clock, SystemClock
 from waystation.runtime.tasks import Tasks
+from waystation.scheduling.settings import ScheduleSettings
 from waystation.server.listener import Listener
 from waystation.server.settings import ServerSettings
 from waystation.sharing.settings import ShareSettings
@@ -50,6 +51,7 @@ _FIXED_GROUPS = (
     AddressSettings,
     BrokerSettings,
     GroupSettings,
+    ScheduleSettings,
     ServerSettings,
     ShareSettings,
     StorageSettings,
@@ -107,6 +109,7 @@ class Node:
             settings.shares,
             settings.static,
             [one for group in _FIXED_GROUPS for one in options_of(group)],
+            schedule_settings=settings.schedules,
             store=store,
             directories=self._directories,
             clock=self._clock,

@@ -18,6 +18,7 @@ from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidConfigError, InvalidSettingsError
 from waystation.model.settings import Option, option, options_of, unknown_option
 from waystation.model.topics import TopicSettings
+from waystation.scheduling.settings import ScheduleSettings
 from waystation.server.settings import ServerSettings
 from waystation.sharing.settings import ShareSettings
 from waystation.storage.settings import StorageSettings
@@ -83,6 +84,7 @@ _GROUPS = (
     AddressSettings,
     BrokerSettings,
     GroupSettings,
+    ScheduleSettings,
     ServerSettings,
     ShareSettings,
     StorageSettings,
@@ -97,6 +99,7 @@ class NodeSettings(NamedTuple):
     addresses: AddressSettings
     broker: BrokerSettings
     groups: GroupSettings
+    schedules: ScheduleSettings
     server: ServerSettings
     shares: ShareSettings
     storage: StorageSettings
@@ -130,6 +133,7 @@ def load(sources: Iterable[tuple[str, Mapping[str, str]]]) -> NodeSettings:
         AddressSettings(**values[AddressSettings]),
         BrokerSettings(**values[BrokerSettings]),
         GroupSettings(**values[GroupSettings]),
+        ScheduleSettings(**values[ScheduleSettings]),
         ServerSettings(**values[ServerSettings]),
         ShareSettings(**values[ShareSettings]),
         StorageSettings(**values[StorageSettings]),
