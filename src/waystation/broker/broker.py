@@ -182,11 +182,12 @@ class Broker:
             timers=self.timers,
             registry=registry,
         )
+        self.far_ends = FarEnds(self.peers, lambda: self._acting_on)
         self.survey = GroupSurvey(
             self.groups.machines,
             lambda: self.groups.loading,
             self.replicas,
-            FarEnds(self.peers, lambda: self._acting_on),
+            self.far_ends,
             clock,
             registry,
         )
