@@ -20,16 +20,21 @@ from waystation.wire.headers import encode_response_header
 from waystation.wire.versions import ApiKey, Versions
 
 # By Kafka's numbers: the level of metadata that clients may assume (4.0), the server-side group
-# protocol, transactions with an epoch each, and replicas that may lead although not in sync
-# (KIP-966).  What is missing here, clients do not use.
+# protocol, transactions with an epoch each, share groups, and replicas that may lead although not
+# in sync (KIP-966).  What is missing here, clients do not use.
 _FEATURES = {
     "metadata.version": 25,
     "group.version": 1,
     "transaction.version": 2,
+    "share.version": 1,
     "eligible.leader.replicas.version": 1,
 }
 # The lowest level that could be switched to, where that is not 1.
-_LOWEST = {"transaction.version": 0, "eligible.leader.replicas.version": 0}
+_LOWEST = {
+    "transaction.version": 0,
+    "share.version": 0,
+    "eligible.leader.replicas.version": 0,
+}
 _INTRODUCES_ITSELF_FROM = 3
 _LEVEL_ZERO_FROM = 4
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from waystation.apis.call import Call
+from waystation.broker.all_groups import AllGroups
 from waystation.broker.broker import Broker
-from waystation.groups.machine import Groups
-from waystation.groups.records import Record
 from waystation.model.errors import InvalidGroupIdError, WaystationError
 from waystation.model.machines import Outcome, Waiter
 from waystation.model.offsets import Millis
@@ -19,7 +18,7 @@ from waystation.wire.message import Message
 
 Q = TypeVar("Q", bound=Message)
 
-Decide = Callable[[Groups, Millis, Waiter], Outcome[Record]]
+Decide = Callable[[AllGroups, Millis, Waiter], Outcome[Any]]
 """What a machine is asked; whom it shall answer goes with it."""
 
 GROUP_OPERATIONS = sum(1 << n for n in (3, 6, 8, 10, 11))

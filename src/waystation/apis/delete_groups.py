@@ -1,7 +1,8 @@
-"""DeleteGroups: groups without members, and their offsets with them."""
+"""DeleteGroups: groups without members, and their offsets or queues with them."""
+
+import asyncio
 
 from waystation.apis.call import Call
-from waystation.apis.coordinated import Decide, ask_each, replying
 from waystation.apis.errors import told
 from waystation.broker.broker import Broker
 from waystation.messages.delete_groups import (
@@ -12,20 +13,25 @@ from waystation.messages.delete_groups import (
 from waystation.model.errors import WaystationError
 
 
-def answer(broker: Broker, call: Call[DeleteGroupsRequest]) -> None:
+async def answer(broker: Broker, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
     """The outcome for each group; one that is named twice is deleted once."""
     named = list(dict.fromkeys(call.message.groups_names))
-
-    def respond(answers: list[WaystationError | None]) -> DeleteGroupsResponse:
-        return DeleteGroupsResponse(
-            results=[
-                DeletableGroupResult(group_id=group_id, error_code=told(error).code)
-                for group_id, error in zip(named, answers, strict=True)
-            ]
-        )
-
-    ask_each(broker, [(group_id, _decide(group_id)) for group_id in named], replying(call, respond))
+    errors = await asyncio.gather(*(_delete(broker, group_id) for group_id in named))
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=group_id, error_code=told(error).code)
+            for group_id, error in zip(named, errors, strict=True)
+        ]
+    )
 
 
-def _decide(group_id: str) -> Decide:
-    return lambda groups, now, to: groups.delete(now, group_id, to)
+async def _delete(broker: Broker, group_id: str) -> WaystationError | None:
+    try:
+        host = broker.groups.host_of(group_id)
+        if group_id in host.machine.shares:
+            await broker.share_orders.delete_group(host, group_id)
+        else:
+            await host.ask(lambda now, to: host.machine.delete(now, group_id, to))
+    except WaystationError as error:
+        return error
+    return None

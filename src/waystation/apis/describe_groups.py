@@ -1,6 +1,6 @@
 """DescribeGroups: groups and their members; those of the other kind as classic tools see them.
 
-A group that is not there is "Dead", which is an error only since version 6.
+A group that is not there, or is a share group, is "Dead", which is an error only since version 6.
 """
 
 from waystation.apis.call import Call
@@ -13,7 +13,7 @@ from waystation.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from waystation.model.errors import ErrorCode, WaystationError
+from waystation.model.errors import ErrorCode, GroupNotFoundError, WaystationError
 
 _NOT_FOUND_FROM_VERSION = 6
 _DEAD = "Dead"
@@ -37,6 +37,8 @@ def _decide(group_id: str) -> Decide:
 def _group(
     call: Call[DescribeGroupsRequest], group_id: str, answer: GroupDescription | WaystationError
 ) -> DescribedGroup:
+    if isinstance(answer, GroupNotFoundError) and call.version < _NOT_FOUND_FROM_VERSION:
+        return DescribedGroup(group_id=group_id, group_state=_DEAD)
     if isinstance(answer, WaystationError):
         return DescribedGroup(group_id=group_id, error_code=answer.code, error_message=str(answer))
     told = DescribedGroup(
