@@ -34,6 +34,7 @@ COMMANDS = {
     "produce": "Send messages from standard input, a file or the command line.",
     "consume": "Print messages.",
     "group": "List, describe, reset and delete consumer groups.",
+    "schedule": "Send messages for later; list, cancel and re-time them.",
     "txn": "List, describe and end transactions.",
     "cluster": "Start, watch, move and rescue several brokers.",
     "sink": "List, show and resolve what Spark writes into topics.",
