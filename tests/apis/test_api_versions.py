@@ -76,6 +76,10 @@ def test_our_own_apis_have_numbers_far_from_kafkas(client: Asking) -> None:
         ApiKey.TXN_OUTCOME,
         ApiKey.CLUSTER_STATUS,
         ApiKey.DRAIN_BROKER,
+        ApiKey.LIST_SCHEDULED,
+        ApiKey.DESCRIBE_SCHEDULED,
+        ApiKey.CANCEL_SCHEDULED,
+        ApiKey.RETIME_SCHEDULED,
     }
 
 
