@@ -5,9 +5,17 @@ from functools import partial
 from waystation.apis.call import Call
 from waystation.apis.errors import told
 from waystation.apis.repeated import repeated
-from waystation.apis.resources import BROKER, TOPIC, broker_named, check_values, unknown_kind
+from waystation.apis.resources import (
+    BROKER,
+    GROUP,
+    TOPIC,
+    broker_named,
+    check_values,
+    group_named,
+    unknown_kind,
+)
 from waystation.broker.broker import Broker
-from waystation.cluster.configs import replace_broker, replace_topic
+from waystation.cluster.configs import replace_broker, replace_group, replace_topic
 from waystation.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -51,6 +59,10 @@ async def _replace(
             name = broker_named(asked.resource_name, broker.node)
             known = broker.configs.broker_options
             decide = partial(replace_broker, name=name, texts=options, options=known)
+        elif asked.resource_type == GROUP:
+            name = group_named(asked.resource_name)
+            of_groups = broker.group_options.options
+            decide = partial(replace_group, name=name, texts=options, options=of_groups)
         else:
             raise unknown_kind(asked.resource_type)
         await broker.topics.configure(decide, validate_only=validate_only)

@@ -1,8 +1,8 @@
-"""DescribeConfigs: every option of a topic or broker, its value, and who set it."""
+"""DescribeConfigs: every option of a topic, broker or group, its value, and who set it."""
 
 from waystation.apis.call import Call
 from waystation.apis.errors import told
-from waystation.apis.resources import BROKER, TOPIC, broker_named, unknown_kind
+from waystation.apis.resources import BROKER, GROUP, TOPIC, broker_named, group_named, unknown_kind
 from waystation.broker.broker import Broker
 from waystation.cluster.effective import Explained, Source
 from waystation.messages.describe_configs import (
@@ -59,6 +59,8 @@ def _explain(broker: Broker, asked: DescribeConfigsResource) -> list[Explained]:
         if broker_named(asked.resource_name, broker.node) == str(broker.node):
             return broker.configs.explain_broker()
         return [_of_all(one) for one in broker.configs.explain_broker() if _is_of_all(one)]
+    if asked.resource_type == GROUP:
+        return broker.group_options.explain(group_named(asked.resource_name))
     raise unknown_kind(asked.resource_type)
 
 

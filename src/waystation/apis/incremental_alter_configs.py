@@ -5,9 +5,23 @@ from functools import partial
 from waystation.apis.call import Call
 from waystation.apis.errors import told
 from waystation.apis.repeated import repeated
-from waystation.apis.resources import BROKER, TOPIC, broker_named, check_values, unknown_kind
+from waystation.apis.resources import (
+    BROKER,
+    GROUP,
+    TOPIC,
+    broker_named,
+    check_values,
+    group_named,
+    unknown_kind,
+)
 from waystation.broker.broker import Broker
-from waystation.cluster.configs import Alteration, Operation, alter_broker, alter_topic
+from waystation.cluster.configs import (
+    Alteration,
+    Operation,
+    alter_broker,
+    alter_group,
+    alter_topic,
+)
 from waystation.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -59,6 +73,10 @@ async def _alter(
                 alterations=alterations,
                 options=broker.configs.broker_options,
             )
+        elif asked.resource_type == GROUP:
+            name = group_named(asked.resource_name)
+            of_groups = broker.group_options.options
+            decide = partial(alter_group, name=name, alterations=alterations, options=of_groups)
         else:
             raise unknown_kind(asked.resource_type)
         await broker.topics.configure(decide, validate_only=validate_only)

@@ -1,13 +1,15 @@
-"""What options belong to, by Kafka's numbers: topics and brokers."""
+"""What options belong to, by Kafka's numbers: topics, brokers and groups."""
 
 from collections.abc import Mapping
 
+from waystation.broker.posts import fits_into_a_key
 from waystation.cluster.keys import EVERY_BROKER
 from waystation.model.errors import InvalidRequestError
 from waystation.model.ids import NodeId
 
 TOPIC = 2
 BROKER = 4
+GROUP = 32
 
 
 def broker_named(name: str, node: NodeId) -> str:
@@ -22,6 +24,15 @@ def broker_named(name: str, node: NodeId) -> str:
     return name
 
 
+def group_named(name: str) -> str:
+    """The id of a group that options are of."""
+    if name == "":
+        raise InvalidRequestError("the group id is empty: options are those of one group")
+    if not fits_into_a_key(name):
+        raise InvalidRequestError(f"a group id of {len(name)} characters: nobody is called so")
+    return name
+
+
 def check_values(options: Mapping[str, str | None]) -> None:
     """Refuse options that are to be set to nothing: deleting one is said otherwise."""
     missing = [name for name, value in options.items() if value is None]
@@ -32,5 +43,6 @@ def check_values(options: Mapping[str, str | None]) -> None:
 def unknown_kind(resource_type: int) -> InvalidRequestError:
     """For anything that has no options here."""
     return InvalidRequestError(
-        f"resource type {resource_type} has no options here; topics are {TOPIC}, brokers {BROKER}"
+        f"resource type {resource_type} has no options here; topics are {TOPIC}, brokers "
+        f"{BROKER}, groups {GROUP}"
     )

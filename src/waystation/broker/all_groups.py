@@ -6,6 +6,7 @@ members or without, and whoever comes with requests of another kind is told so i
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, get_args
 
 from waystation.broker.group_records import GroupRecordReader, UnreadableRecordError, encode
@@ -25,7 +26,8 @@ from waystation.groups.commands import (
     TopicsSeen,
     TransactionalCommit,
 )
-from waystation.groups.machine import Groups
+from waystation.groups.classic import ClassicGroup
+from waystation.groups.machine import G, Groups
 from waystation.groups.records import OffsetCommitted
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import (
@@ -51,7 +53,7 @@ _SHARE_KEYS: Final = frozenset(kind.to_bytes(2, "big") for kind in (10, 11, 12, 
 class AllGroups(Groups):
     """Groups that look after offsets, and ``shares``, the share groups beside them."""
 
-    __slots__ = ("shares",)
+    __slots__ = ("_of_group", "shares")
 
     def __init__(
         self,
@@ -60,9 +62,18 @@ class AllGroups(Groups):
         new_id: Callable[[], str],
         producers: ProducersSeen,
         shares: ShareGroups,
+        of_group: Callable[[str], GroupSettings],
     ) -> None:
+        """``of_group`` are the settings with what one group says otherwise."""
         super().__init__(settings, topics, new_id, producers)
         self.shares = shares
+        self._of_group = of_group
+
+    def _new_group(self, kind: type[G], group_id: str) -> G:
+        settings = partial(self._of_group, group_id)
+        if issubclass(kind, ClassicGroup):
+            return kind(group_id, settings, self._new_id)
+        return kind(group_id, settings, self._topics, self._new_id)
 
     # --- replay and time ----------------------------------------------------------------------
 

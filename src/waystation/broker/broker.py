@@ -23,6 +23,7 @@ from waystation.broker.fetch_sessions import FetchSessions
 from waystation.broker.fetching import Nearer
 from waystation.broker.followers import Followers
 from waystation.broker.gauges import Gauges
+from waystation.broker.group_options import GroupOptions
 from waystation.broker.group_survey import GroupSurvey
 from waystation.broker.hanging import Hanging
 from waystation.broker.hearsay import Hearsay
@@ -146,6 +147,9 @@ class Broker:
         )
         self.share_persister = SharePersister(self.share_states, self.peers, self.timers)
         self.share_orders = ShareOrders(self.share_persister)
+        self.group_options = GroupOptions(
+            lambda: self._acting_on, lambda: self._group_settings, lambda: self.share_settings
+        )
         self._group_settings = self._groups_started_with = group_settings
         self.groups = GroupCoordinators(
             self.node,
@@ -153,6 +157,7 @@ class Broker:
             self.topics,
             lambda: self._group_settings,
             lambda: self.share_settings,
+            self.group_options,
             self.share_orders,
             clock=clock,
             timers=self.timers,

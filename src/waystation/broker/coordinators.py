@@ -7,6 +7,7 @@ makes them groups: the topics they read, and the metrics they are counted by.
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from waystation.broker.all_groups import AllGroupRecordReader, AllGroups, encode_any
+from waystation.broker.group_options import GroupOptions
 from waystation.broker.machine_log import PartitionLog, PartitionProducers, load
 from waystation.broker.posts import ID_BYTES_MAX, InternalTopic, Loaded, Posts, fits_into_a_key
 from waystation.broker.replicas import Replicas
@@ -93,6 +94,7 @@ class GroupCoordinators(Posts[Record]):
         topics: Topics,
         settings: Callable[[], GroupSettings],
         share_settings: Callable[[], ShareSettings],
+        options: GroupOptions,
         orders: ShareOrders,
         *,
         clock: Clock,
@@ -115,6 +117,7 @@ class GroupCoordinators(Posts[Record]):
         )
         self._settings = settings
         self._share_settings = share_settings
+        self._options = options
         self._orders = orders
         self._chance = chance
         self._seen = TopicsNow()
@@ -155,7 +158,14 @@ class GroupCoordinators(Posts[Record]):
             self._seen,
             self._new_id,
             PartitionProducers(partition),
-            ShareGroups(self._share_settings, self._seen, self._new_id, clerk.hear),
+            ShareGroups(
+                self._share_settings,
+                self._seen,
+                self._new_id,
+                clerk.hear,
+                self._options.of_share_group,
+            ),
+            self._options.of_consumer_group,
         )
         read = AllGroupRecordReader().read_rows
         count = await load(partition, epoch, end, read, machine.apply, self._clock)

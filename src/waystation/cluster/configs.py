@@ -86,11 +86,36 @@ def replace_broker(
     return _changes(keys.broker_config(name), image.broker_options(name), checked)
 
 
+def alter_group(
+    image: ClusterImage, name: str, alterations: Sequence[Alteration], options: Sequence[Option]
+) -> Changes:
+    """Change some options of a group, by their own names or Kafka's; it need not exist yet."""
+    before = image.group_options(name)
+    own = {alias: one.name for alias, one in _by_any_name(options).items()}
+    named = [each._replace(name=own.get(each.name, each.name)) for each in alterations]
+    options_now = _altered(before.options, named, _by_name(options))
+    return _changes(keys.group_config(name), before, options_now)
+
+
+def replace_group(
+    image: ClusterImage, name: str, texts: Mapping[str, str | None], options: Sequence[Option]
+) -> Changes:
+    """Set the options of a group to exactly these."""
+    known = _by_any_name(options)
+    checked = _checked(texts, known)
+    own = {known[each].name: text for each, text in checked.items()}
+    return _changes(keys.group_config(name), image.group_options(name), own)
+
+
 # --- checking ---------------------------------------------------------------------------------
 
 
 def _by_name(options: Iterable[Option]) -> dict[str, Option]:
     return {one.name: one for one in options}
+
+
+def _by_any_name(options: Iterable[Option]) -> dict[str, Option]:
+    return {name: one for one in options for name in (one.name, one.kafka) if name is not None}
 
 
 def _by_broker_level(options: Iterable[Option]) -> dict[str, Option]:

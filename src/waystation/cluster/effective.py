@@ -22,7 +22,7 @@ from waystation.model.topics import TopicSettings
 
 T = TypeVar("T")
 
-_AFTER_ARCHIVE = "retention.after.archive"
+_AFTER_ARCHIVE, _AFTER_ACK = "retention.after.archive", "retention.after.ack"
 _MIN_INSYNC = "min.insync.replicas"
 
 
@@ -34,6 +34,7 @@ class Source(IntEnum):
     EVERY_BROKER = 3
     STATIC = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Setting(NamedTuple):
@@ -105,10 +106,13 @@ def replication_factor(image: ClusterImage, topic: TopicImage) -> int:
 
 
 def archive_groups(image: ClusterImage, node: NodeId, static: TopicSettings) -> frozenset[str]:
-    """The groups that some topic names in ``retention.after.archive``."""
-    default = broker_settings(image, node, static).retention_after_archive
-    named = (own.options.get(_AFTER_ARCHIVE, "") for own in image.topic_configs.values())
-    return frozenset(group.strip() for group in (default, *named) if group.strip())
+    """The groups that some topic names in ``retention.after.archive`` or ``retention.after.ack``."""
+    defaults = broker_settings(image, node, static)
+    named = [defaults.retention_after_archive, *defaults.retention_after_ack]
+    for own in image.topic_configs.values():
+        named.append(own.options.get(_AFTER_ARCHIVE, ""))
+        named += own.options.get(_AFTER_ACK, "").split(",")
+    return frozenset(group.strip() for group in named if group.strip())
 
 
 def broker_settings(image: ClusterImage, node: NodeId, static: T) -> T:
@@ -141,6 +145,27 @@ def explain_broker(
     """Every option of a broker, its topics' defaults included: what it is and why."""
     every = (*options, *options_of(TopicSettings))
     return [Explained(one, broker_level(one), _given(image, node, static, one)) for one in every]
+
+
+def group_settings(image: ClusterImage, group_id: str, base: T) -> T:
+    """``base`` with what was set for the group itself."""
+    return _overlaid(base, image.group_options(group_id).options, _own_name)
+
+
+def explain_group(image: ClusterImage, group_id: str, bases: Sequence[object]) -> list[Explained]:
+    """Every option of a group, also under Kafka's name; what ``bases`` say is the default."""
+    own, explained = image.group_options(group_id).options, []
+    for base in bases:
+        for one in options_of(type(base)):
+            text = one.format(getattr(base, one.field))
+            for name in (one.name, one.kafka):
+                if name is None:
+                    continue
+                given: tuple[Setting, ...] = (Setting(name, text, Source.DEFAULT),)
+                if one.name in own and _parses(one, own[one.name]):
+                    given = (Setting(name, own[one.name], Source.GROUP), *given)
+                explained.append(Explained(one, name, given))
+    return explained
 
 
 def _given(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from waystation.cluster.keys import EVERY_BROKER
+from waystation.cluster.keys import EVERY_BROKER, group_of
 from waystation.cluster.parts import (
     NO_COUNT,
     NO_OPTIONS,
@@ -78,6 +78,7 @@ class ClusterImage:
     topics_by_id: Mapping[TopicId, TopicImage] = field(default_factory=dict)
     topic_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     broker_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
+    group_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     counters: Mapping[str, CounterImage] = field(default_factory=dict)
     strays: Mapping[TopicId, Mapping[int, PartitionImage]] = field(default_factory=dict)
     reassignments: Mapping[TopicId, Mapping[int, ReassignmentImage]] = field(default_factory=dict)
@@ -123,6 +124,10 @@ class ClusterImage:
     def broker_options(self, name: str = EVERY_BROKER) -> ConfigImage:
         """What was set for one broker, or for all of them."""
         return self.broker_configs.get(name, NO_OPTIONS)
+
+    def group_options(self, group_id: str) -> ConfigImage:
+        """What was set for one group."""
+        return self.group_configs.get(group_id, NO_OPTIONS)
 
     def is_leaving(self, node: NodeId) -> bool:
         """Whether the broker that is registered now wants to stop."""
@@ -178,6 +183,7 @@ class _Draft:
         self._by_id = _Shared(before.topics_by_id)
         self._topic_configs = _Shared(before.topic_configs)
         self._broker_configs = _Shared(before.broker_configs)
+        self._group_configs = _Shared(before.group_configs)
         self._counters = _Shared(before.counters)
         self._strays = _Shared(before.strays)
         self._reassignments = _Shared(before.reassignments)
@@ -197,6 +203,8 @@ class _Draft:
                 self._topic_configs.own()[name] = _config(key, stored, version)
             case ["configs", "broker", name]:
                 self._broker_configs.own()[name] = _config(key, stored, version)
+            case ["configs", "group", name]:
+                self._group_configs.own()[group_of(name)] = _config(key, stored, version)
             case ["brokers", number]:
                 node = NodeId(_number(key, number))
                 broker = decode(BrokerValue, key, stored)
@@ -232,6 +240,8 @@ class _Draft:
                 self._topic_configs.drop(name)
             case ["configs", "broker", name]:
                 self._broker_configs.drop(name)
+            case ["configs", "group", name]:
+                self._group_configs.drop(group_of(name))
             case ["brokers", number]:
                 self._brokers.drop(NodeId(_number(key, number)))
             case ["reassignments", topic, number]:
@@ -263,6 +273,7 @@ class _Draft:
             topics_by_id=self._by_id.now,
             topic_configs=self._topic_configs.now,
             broker_configs=self._broker_configs.now,
+            group_configs=self._group_configs.now,
             counters=self._counters.now,
             strays=self._strays.now,
             reassignments=self._reassignments.now,

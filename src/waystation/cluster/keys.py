@@ -8,6 +8,7 @@
 ``partitions/<topic id>/<n>``       leader, epochs and sets of one partition
 ``configs/topic/<name>``            a topic's own options
 ``configs/broker/<node or default>``  options of one broker, or of all
+``configs/group/<quoted id>``       options of one group; ids may hold any character
 ``reassignments/<topic id>/<n>``    which replicas a partition shall have instead
 ``leaving/<node>``                  a broker that wants to stop; leased
 ``drains/<node>``                   an operator wants the node to hold nothing
@@ -18,6 +19,7 @@ Partition states are keyed by topic id, so those of a deleted topic never meet i
 """
 
 from typing import Final
+from urllib.parse import quote, unquote
 
 from waystation.model.ids import NodeId, TopicId, uuid_text
 
@@ -62,6 +64,17 @@ def drain(node: NodeId) -> str:
 def topic_config(name: str) -> str:
     """A topic's own options."""
     return f"configs/topic/{name}"
+
+
+def group_config(group_id: str) -> str:
+    """A group's own options."""
+    # A dot may stand alone, or twice, which is no name to some stores.
+    return f"configs/group/{quote(group_id, safe='').replace('.', '%2E')}"
+
+
+def group_of(quoted: str) -> str:
+    """The group whose options are kept under that name."""
+    return unquote(quoted)
 
 
 def broker_config(name: str) -> str:

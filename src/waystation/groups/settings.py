@@ -106,3 +106,25 @@ class GroupSettings:
         doc="Segments of __consumer_offsets are this large: smaller ones are compacted sooner "
         "and load faster.",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """What one group of the server-side protocol says about its members."""
+
+    consumer_session_timeout_ms: int = option(
+        45_000,
+        at_least=1,
+        at_most=_INT32_MAX,
+        live=True,
+        doc="How long a member of this group may be silent before it is removed; as "
+        "group.consumer.session.timeout.ms says unless it is set.",
+    )
+    consumer_heartbeat_interval_ms: int = option(
+        5_000,
+        at_least=1,
+        at_most=_INT32_MAX,
+        live=True,
+        doc="How often members of this group are told to say that they are alive; as "
+        "group.consumer.heartbeat.interval.ms says unless it is set.",
+    )

@@ -45,7 +45,7 @@ from waystation.sharing.group_records import (
     ShareQueuesForgotten,
     ShareTargetForgotten,
 )
-from waystation.sharing.settings import ShareSettings
+from waystation.sharing.settings import QueueSettings, ShareSettings
 from waystation.sharing.share_group import DEAD, Members, ShareGroup, member_after
 from waystation.sharing.state_records import QueueId
 
@@ -69,6 +69,7 @@ class ShareGroups:
         "_epochs",
         "_groups",
         "_new_id",
+        "_of_group",
         "_ordered",
         "_orders",
         "_sessions",
@@ -83,8 +84,11 @@ class ShareGroups:
         topics: TopicsSeen,
         new_id: Callable[[], str],
         orders: Waiter,
+        of_group: Callable[[str], QueueSettings] | None = None,
     ) -> None:
+        """``of_group`` are a group's own settings, where groups may have some."""
         self._settings, self._topics, self._new_id = settings, topics, new_id
+        self._of_group = of_group
         self._orders = orders
         self._topics_version = topics.version
         self._groups: dict[str, ShareGroup] = {}
@@ -299,7 +303,7 @@ class ShareGroups:
         epoch = max(group.target_epoch, 0)
         is_news = command.member_epoch != epoch or command.topics is not None
         self._epochs.setdefault(group.group_id, {})[member_id] = epoch
-        interval_ms = self._settings().group_share_heartbeat_interval_ms
+        interval_ms = self._interval_ms(group.group_id)
         assigned = group.targets.get(member_id, ()) if is_news else None
         return ShareHeartbeatDone(member_id, epoch, interval_ms, assigned)
 
@@ -326,8 +330,18 @@ class ShareGroups:
         return [Reply(self._orders, due)]
 
     def _expect(self, now: Millis, group_id: str, member_id: str) -> None:
-        session_ms = self._settings().group_share_session_timeout_ms
+        session_ms = self._session_ms(group_id)
         self._sessions.set(_session(group_id, member_id), Millis(now + session_ms))
+
+    def _session_ms(self, group_id: str) -> int:
+        if self._of_group is None:
+            return self._settings().group_share_session_timeout_ms
+        return self._of_group(group_id).share_session_timeout_ms
+
+    def _interval_ms(self, group_id: str) -> int:
+        if self._of_group is None:
+            return self._settings().group_share_heartbeat_interval_ms
+        return self._of_group(group_id).share_heartbeat_interval_ms
 
 
 def _session(group_id: str, member_id: str) -> str:

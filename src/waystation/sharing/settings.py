@@ -108,8 +108,24 @@ def _check_reset(value: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """What one group says about its queues."""
+    """What one group says about its members and its queues."""
 
+    share_session_timeout_ms: int = option(
+        45_000,
+        at_least=1,
+        at_most=_INT32_MAX,
+        live=True,
+        doc="How long a member of this group may be silent before it is removed; as "
+        "group.share.session.timeout.ms says unless it is set.",
+    )
+    share_heartbeat_interval_ms: int = option(
+        5_000,
+        at_least=1,
+        at_most=_INT32_MAX,
+        live=True,
+        doc="How often members of this group are told to say that they are alive; as "
+        "group.share.heartbeat.interval.ms says unless it is set.",
+    )
     share_auto_offset_reset: str = option(
         LATEST,
         live=True,
