@@ -1,7 +1,7 @@
 """The places where scheduled messages wait: topics that come and grow with the ones they are for.
 
-1. A topic with ``schedule.enable`` has a companion (``scheduling/topics.py``) with as many partitions,
-   on the same brokers where these are there, so that deliveries need no network.
+1. A topic with ``schedule.enable`` has a companion (``scheduling/topics.py``) with as many
+   partitions, on the same brokers where these are there, so that deliveries need no network.
 2. A companion keeps what waits, whatever options somebody gives it (``in_force``): the time of a
    message is the broker's, nothing of it expires, and what it holds is on disk.
 3. It is made by whichever broker controls the cluster when it hears of the option, grows when the
@@ -25,11 +25,9 @@ from waystation.telemetry.logs import get_logger
 
 __all__ = ["Companions", "companion_spec", "in_force"]
 
-_OPTION: Final = "schedule.enable"
 _INHERITED: Final = ("max.message.bytes", "min.insync.replicas")
 _SEGMENT_BYTES: Final = 64 << 20
 _FOREVER: Final = -1
-_PAUSE_S: Final = 1.0
 
 _events = get_logger("schedules")
 

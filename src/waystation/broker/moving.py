@@ -194,7 +194,7 @@ class Moves:
         mover: Mover,
         courier: Courier,
         contents: Contents,
-        append: Callable[[Decision], None],
+        append: Callable[[Decision], object],
         wake: Callable[[], None],
         clock: Clock,
     ) -> None:

@@ -103,6 +103,10 @@ class Schedules:
         await asyncio.gather(*(keeper.aclose() for keeper in keepers.values()))
         await self._tasks.aclose()
 
+    def keepers(self) -> list[ScheduleKeeper]:
+        """Those of all companions that this broker holds."""
+        return list(self._keepers.values())
+
     def _let_go(self, keeper: ScheduleKeeper) -> None:
         """The partition is here no more, or its topic is not scheduled any more."""
         partition = keeper.partition

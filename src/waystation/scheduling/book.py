@@ -13,7 +13,7 @@ markers of transactions, decisions.  What holds:
 A recurring message that was missed comes once, late, and then at its next regular time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final, Self
 
 from waystation.model.ids import NO_LEADER_EPOCH, LeaderEpoch, ProducerId, TopicPartition
@@ -274,7 +274,9 @@ class Book:
 
     # --- cleaning -----------------------------------------------------------------------
 
-    def keeping(self, start: Offset, end: Offset, everyone_has: Offset) -> Iterator[Keeping]:
+    def keeping(
+        self, start: Offset, end: Offset, everyone_has: Offset
+    ) -> Generator[Keeping, None, None]:
         """Find out, some entries at a time, which records cleaning must leave in the log.
 
         The last answer counts.  ``everyone_has`` is where the shortest log of all replicas ends,
@@ -302,9 +304,7 @@ class Book:
 
     def wants_upkeep(self) -> bool:
         """Whether enough has changed for a checkpoint."""
-        return (
-            not self.is_between and self.index.gathered >= self.settings.schedule_buffer_entries
-        )
+        return not self.is_between and self.index.gathered >= self.settings.schedule_buffer_entries
 
     def upkeep(self) -> Steps:
         """Write a checkpoint, remove what it no longer needs, and merge files.
