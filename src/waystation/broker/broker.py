@@ -42,6 +42,7 @@ from waystation.broker.relocations import Relocations
 from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
 from waystation.broker.replication_gauges import ReplicationGauges
+from waystation.broker.schedule_cleaning import ScheduleCleaning
 from waystation.broker.schedules import Schedules
 from waystation.broker.settings import BrokerSettings
 from waystation.broker.share_orders import ShareOrders
@@ -333,6 +334,9 @@ class Broker:
         self._cleaning = Cleaning(
             self.replicas, archives, lambda: self.settings, clock, chance, registry
         )
+        self._schedule_cleaning = ScheduleCleaning(
+            self.schedules.keepers, lambda: self.settings, clock
+        )
         self._tasks = Tasks()
 
     @property
@@ -380,6 +384,7 @@ class Broker:
         self._tasks.spawn(self._hearsay.run(), "hearsay")
         self._tasks.spawn(self._housekeeping.run(), "housekeeping")
         self._tasks.spawn(self._cleaning.run(), "cleaning")
+        self._tasks.spawn(self._schedule_cleaning.run(), "schedule-cleaning")
         self._tasks.spawn(self.survey.run(), "group-survey")
 
     async def hand_over(self) -> None:
@@ -398,6 +403,7 @@ class Broker:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
         self.peers.close()
         await self.followers.aclose()
+        self._schedule_cleaning.stop()
         await self._tasks.aclose()
         # Nothing is fetched any more: whoever counts on this broker need not wait.
         await self._membership.leave()
