@@ -251,7 +251,7 @@ class HistoryFile:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._encoder = msgspec.json.Encoder()
 
-    def write(self, event: Event) -> None:
+    def write(self, event: msgspec.Struct) -> None:
         """Add one line."""
         line = self._encoder.encode(event) + b"\n"
         if os.write(self._file, line) < len(line):
