@@ -11,6 +11,7 @@ from typing import Any, Final, get_args
 
 from waystation.broker.group_records import GroupRecordReader, UnreadableRecordError, encode
 from waystation.broker.share_records import UnreadableShareRecordError, encode_group, read_group
+from waystation.groups.classic import ClassicGroup
 from waystation.groups.commands import (
     Commit,
     ConsumerHeartbeat,
@@ -26,7 +27,6 @@ from waystation.groups.commands import (
     TopicsSeen,
     TransactionalCommit,
 )
-from waystation.groups.classic import ClassicGroup
 from waystation.groups.machine import G, Groups
 from waystation.groups.records import OffsetCommitted
 from waystation.groups.settings import GroupSettings
@@ -188,14 +188,11 @@ class AllGroups(Groups):
 
     def list(self) -> list[GroupListing]:
         """Every group."""
-        shares = [GroupListing(name, KIND, *rest) for name, *rest in self._listed_shares()]
-        return [*super().list(), *shares]
-
-    def _listed_shares(self) -> list[tuple[str, str, str, int]]:
-        return [
-            (group_id, state, KIND, self.shares.size_of(group_id))
+        shares = [
+            GroupListing(group_id, KIND, state, KIND, self.shares.size_of(group_id))
             for group_id, state in self.shares.listing()
         ]
+        return [*super().list(), *shares]
 
     # --- share groups -------------------------------------------------------------------------
 
