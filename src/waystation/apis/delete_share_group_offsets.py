@@ -31,9 +31,7 @@ async def answer(
     )
 
 
-async def _delete(
-    broker: Broker, group_id: str, name: str
-) -> DeleteShareGroupOffsetsResponseTopic:
+async def _delete(broker: Broker, group_id: str, name: str) -> DeleteShareGroupOffsetsResponseTopic:
     told_of = DeleteShareGroupOffsetsResponseTopic(topic_name=name)
     try:
         topic = broker.image.topics.get(name)
