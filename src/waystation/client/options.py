@@ -25,6 +25,7 @@ __all__ = [
     "ProducerOptions",
     "connection_settings",
     "consumer_settings",
+    "pick_settings",
     "producer_settings",
 ]
 
@@ -91,6 +92,14 @@ def connection_settings(options: ConnectionOptions) -> ConnectionSettings:
     own, left = _pick(ConnectionSettings, options)
     _refuse(left, ConnectionSettings)
     return checked(ConnectionSettings(**own))
+
+
+def pick_settings(options: Mapping[str, object], settings: type[T]) -> tuple[T, ConnectionSettings]:
+    """Own settings that need no further look, and those of connections."""
+    connection, left = _pick(ConnectionSettings, options)
+    own, left = _pick(settings, left)
+    _refuse(left, ConnectionSettings, settings)
+    return checked(settings(**own)), checked(ConnectionSettings(**connection))
 
 
 def producer_settings(options: ProducerOptions) -> tuple[ProducerSettings, ConnectionSettings]:

@@ -1,0 +1,225 @@
+"""What an admin does with queues: create, list, describe, delete.
+
+A queue is a topic and the share group that reads it, of the same name unless told.  What a group is
+to do with its messages is said by configs of the group, which it may have before anybody joins it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from waystation.client.coordinator import Coordinator
+from waystation.client.descriptions import ConfigEntry, CreatedTopic, TopicDescription
+from waystation.client.errors import error_of
+from waystation.client.group_descriptions import GroupListing
+from waystation.client.offsets import EARLIEST, LATEST, list_offsets
+from waystation.client.queue_descriptions import (
+    QueueDescription,
+    QueueListing,
+    QueuePartition,
+)
+from waystation.client.queue_errors import unknown_queue
+from waystation.client.router import Router
+from waystation.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from waystation.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from waystation.model.errors import (
+    ErrorCode,
+    GroupNotFoundError,
+    InvalidConfigError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from waystation.model.ids import TopicPartition
+from waystation.model.offsets import Offset
+
+__all__ = ["QueueAdministration"]
+
+T = TypeVar("T")
+
+SHARE_KIND = "share"
+_DEAD_LETTERS = "share.dead.letter.topic"
+_RESET = "share.auto.offset.reset"
+_NO_START = -1
+
+
+class QueueAdministration:
+    """The part of an admin that is about queues."""
+
+    _router: Router
+    create_topic: Callable[..., Awaitable[CreatedTopic]]
+    describe_topic: Callable[[str], Awaitable[TopicDescription]]
+    describe_configs: Callable[..., Awaitable[dict[str, ConfigEntry]]]
+    alter_configs: Callable[..., Awaitable[None]]
+    list_groups: Callable[..., Awaitable[list[GroupListing]]]
+    delete_groups: Callable[..., Awaitable[None]]
+
+    async def create_queue(
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        group: str | None = None,
+        replication_factor: int | None = None,
+        order_by_key: bool | None = None,
+        priority: bool | None = None,
+        max_deliveries: int | None = None,
+        lock_ms: int | None = None,
+        retry_backoff_ms: int | None = None,
+        dead_letter_topic: str | None = None,
+        delays: bool = False,
+        from_start: bool = True,
+        topic_configs: Mapping[str, str] | None = None,
+        group_configs: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Make a queue of the topic ``name``; true if the topic was made too.
+
+        What is not given is left as it is.  A topic that exists is kept, with its messages, which
+        the queue delivers too unless ``from_start`` is false.  A dead-letter topic is made unless
+        it exists.  ``delays`` lets messages be sent for later (docs/schedules.md).
+        """
+        said: dict[str, object | None] = {
+            "share.order": None if order_by_key is None else "key" if order_by_key else "none",
+            "share.priority": None if priority is None else str(priority).lower(),
+            "max.deliveries": max_deliveries,
+            "share.record.lock.duration.ms": lock_ms,
+            "share.retry.backoff.ms": retry_backoff_ms,
+            _DEAD_LETTERS: dead_letter_topic,
+            _RESET: "earliest" if from_start else "latest",
+        }
+        configs = {option: str(value) for option, value in said.items() if value is not None}
+        configs |= group_configs or {}
+        of_topic = dict(topic_configs or {})
+        if delays:
+            of_topic["schedule.enable"] = "true"
+        # Nothing is made before it is known that all of it can be.
+        await self.alter_configs(group=group or name, set=configs, validate_only=True)
+        is_new = await self._made(name, partitions, replication_factor, of_topic)
+        if dead_letter_topic:
+            count = len((await self.describe_topic(name)).partitions)
+            await self._made(dead_letter_topic, count, replication_factor, {})
+        await self.alter_configs(group=group or name, set=configs)
+        return is_new
+
+    async def list_queues(self) -> list[QueueListing]:
+        """Every share group by name, and the topics it has queues of."""
+        found = []
+        for one in await self.list_groups(kinds=[SHARE_KIND]):
+            topics = await self._share_offsets(one.group_id)
+            names = sorted(topic.topic_name for topic in topics)
+            found.append(QueueListing(one.group_id, one.state, tuple(names)))
+        return found
+
+    async def describe_queue(self, name: str, *, group: str | None = None) -> QueueDescription:
+        """How many messages of a queue wait, are out, and were given up."""
+        group_id = group or name
+        try:
+            described = await self.describe_topic(name)
+        except UnknownTopicError:
+            raise unknown_queue(name) from None
+        every = [TopicPartition(name, one.partition) for one in described.partitions]
+        ends = await list_offsets(self._router, dict.fromkeys(every, LATEST))
+        topics = {one.topic_name: one for one in await self._share_offsets(group_id)}
+        told = {} if name not in topics else _by_number(topics[name])
+        partitions = tuple(
+            _stands(where, told.get(where.partition), ends[where].offset) for where in every
+        )
+        state, members = await self._state_of(group_id)
+        dead_letter_topic = await self._dead_letter_topic(group_id)
+        dead = None if dead_letter_topic is None else await self._messages_in(dead_letter_topic)
+        return QueueDescription(name, group_id, state, members, partitions, dead_letter_topic, dead)
+
+    async def delete_queue(self, name: str, *, group: str | None = None) -> None:
+        """Forget what was settled, by deleting the group; the topic and its messages stay."""
+        await self.delete_groups(group or name)
+
+    # --- behind the scenes ----------------------------------------------------------------------
+
+    async def _made(
+        self, topic: str, partitions: int | None, replicas: int | None, configs: Mapping[str, str]
+    ) -> bool:
+        try:
+            await self.create_topic(topic, partitions, replication_factor=replicas, configs=configs)
+        except TopicExistsError:
+            if configs:
+                await self.alter_configs(topic, set=configs)
+            return False
+        return True
+
+    async def _share_offsets(self, group_id: str) -> list[DescribeShareGroupOffsetsResponseTopic]:
+        """Where the queues of a group begin; none, if it has none."""
+        coordinator = Coordinator(self._router, group_id)
+        wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+        request = DescribeShareGroupOffsetsRequest(groups=[wanted])
+
+        async def attempt() -> list[DescribeShareGroupOffsetsResponseTopic]:
+            told = await coordinator.ask(request, DescribeShareGroupOffsetsResponse)
+            group = told.groups[0]
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return []
+            coordinator.raise_if(group.error_code, group.error_message)
+            return group.topics
+
+        return await self._asked(attempt)
+
+    async def _state_of(self, group_id: str) -> tuple[str, int]:
+        coordinator = Coordinator(self._router, group_id)
+        request = ShareGroupDescribeRequest(group_ids=[group_id])
+
+        async def attempt() -> tuple[str, int]:
+            told = (await coordinator.ask(request, ShareGroupDescribeResponse)).groups[0]
+            try:
+                coordinator.raise_if(told.error_code, told.error_message)
+            except GroupNotFoundError:
+                return "Dead", 0
+            return told.group_state, len(told.members)
+
+        return await self._asked(attempt)
+
+    async def _dead_letter_topic(self, group_id: str) -> str | None:
+        try:
+            configs = await self.describe_configs(group=group_id)
+        except InvalidConfigError:
+            return None  # a broker whose groups have no configs
+        found = configs.get(_DEAD_LETTERS)
+        return None if found is None or not found.value else found.value
+
+    async def _messages_in(self, topic: str) -> int | None:
+        """How many messages a topic holds, as far as offsets tell."""
+        try:
+            described = await self.describe_topic(topic)
+        except UnknownTopicError:
+            return 0
+        every = [TopicPartition(topic, one.partition) for one in described.partitions]
+        starts = await list_offsets(self._router, dict.fromkeys(every, EARLIEST))
+        ends = await list_offsets(self._router, dict.fromkeys(every, LATEST))
+        return sum(ends[where].offset - starts[where].offset for where in every)
+
+    async def _asked(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await self._router.retrying(attempt, self._router.settings.request_timeout_ms)
+
+
+def _by_number(
+    topic: DescribeShareGroupOffsetsResponseTopic,
+) -> dict[int, DescribeShareGroupOffsetsResponsePartition]:
+    for one in topic.partitions:
+        if one.error_code:
+            where = TopicPartition(topic.topic_name, one.partition_index)
+            raise error_of(one.error_code, f"partition {where}", one.error_message)
+    return {one.partition_index: one for one in topic.partitions}
+
+
+def _stands(
+    where: TopicPartition, told: DescribeShareGroupOffsetsResponsePartition | None, end: Offset
+) -> QueuePartition:
+    if told is None or told.start_offset == _NO_START:
+        return QueuePartition(where.partition, None, end, None)
+    unsettled = told.lag if told.lag >= 0 else max(end - told.start_offset, 0)
+    return QueuePartition(where.partition, Offset(told.start_offset), end, unsettled)

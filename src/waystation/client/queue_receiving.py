@@ -1,0 +1,298 @@
+"""The consuming half of a queue: a member of the share group, and a session with each leader.
+
+Messages arrive here from all leaders and wait to be handed out.  How many are asked for follows
+from who is waiting: without prefetching, leaders are asked for what ``receive`` wants, each for its
+part of it.  What arrives when nobody waits any more is given back before its lock is over.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Iterable
+from contextlib import suppress
+
+from waystation.client.coordinator import Coordinator
+from waystation.client.errors import ClosedError
+from waystation.client.queue_errors import unknown_queue
+from waystation.client.queue_member import Assignment, QueueMember
+from waystation.client.queue_message import QueueMessage
+from waystation.client.queue_requests import Named, Place
+from waystation.client.queue_session import QueueSession
+from waystation.client.queue_settings import ReceivingSettings
+from waystation.client.queue_settling import Batch, Settling
+from waystation.client.router import Router
+from waystation.model.errors import UnknownTopicError, WaystationError
+from waystation.model.ids import NodeId, TopicPartition, uuid_text
+from waystation.runtime.chance import SeededChance
+from waystation.runtime.tasks import Tasks
+from waystation.sharing.states import RELEASE, RENEW
+
+__all__ = ["Receiving"]
+
+_ENDLESS_S = 1e9
+_TOO_LITTLE_PART = 0.25
+"""With less of its lock left, a message is not worth handing out."""
+_UNWANTED_PART = 0.3
+"""After so much of its lock, a message that nobody asks for is given back."""
+_CLOSING_S = 5.0
+
+
+class Receiving:
+    """What ``Queue`` receives by."""
+
+    def __init__(
+        self, router: Router, settings: ReceivingSettings, topic: str, group_id: str
+    ) -> None:
+        self.router, self.settings = router, settings
+        self._topic = topic
+        self._coordinator = Coordinator(router, group_id)
+        member_id = uuid_text(SeededChance(router.chance.getrandbits(128)).new_id())
+        self._member = QueueMember(
+            router, self._coordinator, topic, member_id, settings.client_rack, self._assigned
+        )
+        self._assignment: Assignment = {}
+        self._sessions: dict[NodeId, QueueSession] = {}
+        self._life, self._talks = Tasks(), Tasks()
+        self._waiting: deque[QueueMessage] = deque()
+        self._arrived = asyncio.Event()
+        self._wants: dict[object, tuple[int, float]] = {}
+        """How many messages each ``receive`` wants, and until when."""
+        self._trouble: WaystationError | None = None
+        self._is_closing = False
+        self._giving_back: asyncio.TimerHandle | None = None
+        self._unanswered: dict[Settling, None] = {}
+        self._loop = asyncio.get_running_loop()
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to be a member; returns before anything is assigned."""
+        try:
+            await self.router.topic(self._topic)
+        except UnknownTopicError:
+            raise unknown_queue(self._topic) from None
+        self.router.on_change.append(self._follow_leaders)
+        self._life.spawn(self._live(), f"queue-member {self._coordinator.group_id}")
+
+    async def close(self) -> None:
+        """Tell what was settled, give back what was not, and leave the group."""
+        self._is_closing = True
+        self._arrived.set()
+        if self._giving_back is not None:
+            self._giving_back.cancel()
+        await _with_patience(self.flushed())
+        # A fetch that waits at a broker may still acquire something, which is to be given back.
+        for session in self._sessions.values():
+            await _with_patience(session.idle())
+        await self._talks.aclose()
+        await asyncio.gather(*(one.close() for one in self._sessions.values()))
+        self._waiting.clear()
+        if self._follow_leaders in self.router.on_change:
+            self.router.on_change.remove(self._follow_leaders)
+        await self._life.aclose()
+        await _with_patience(self._member.leave())
+        await self._coordinator.close()
+
+    async def _live(self) -> None:
+        try:
+            await self._member.run()
+        except WaystationError as error:
+            self.troubled(error)
+
+    # --- messages -------------------------------------------------------------------------------
+
+    async def next(self, limit: int, wait_s: float | None) -> list[QueueMessage]:
+        """Up to ``limit`` messages, as soon as there is one; none after ``wait_s``."""
+        ticket = object()
+        deadline = self._loop.time() + (_ENDLESS_S if wait_s is None else wait_s)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    if messages := self._handed_out(limit):
+                        return messages
+                    self._raise_trouble()
+                    self._arrived.clear()
+                    self._wants[ticket] = limit, deadline
+                    self._wake()
+                    await self._arrived.wait()
+        except TimeoutError:
+            return self._handed_out(limit)
+        finally:
+            self._wants.pop(ticket, None)
+            self._mind_what_waits()
+
+    def at_once(self, limit: int) -> list[QueueMessage]:
+        """Messages that are here already."""
+        return self._handed_out(limit) if self._waiting and not self._is_closing else []
+
+    def _handed_out(self, limit: int) -> list[QueueMessage]:
+        """HOT: a look at its lease for each message."""
+        messages: list[QueueMessage] = []
+        now = self._loop.time()
+        while self._waiting and len(messages) < limit:
+            message = self._waiting.popleft()
+            lease = message.lease
+            if lease.hold.lost is not None:
+                continue
+            left_s = lease.ends_at(message.offset) - now
+            if left_s > _TOO_LITTLE_PART * lease.hold.session.lock_s:
+                messages.append(message)
+            elif left_s > 0:
+                self.settle([message], RELEASE)
+        if messages and self.settings.prefetch_messages:
+            self._wake()
+        return messages
+
+    def _mind_what_waits(self) -> None:
+        """Nobody may ask for what has arrived beyond what was wanted."""
+        if self.settings.prefetch_messages or not self._waiting or self._giving_back is not None:
+            return
+        wait_s = self._waiting[0].lease.hold.session.lock_s * _UNWANTED_PART
+        self._giving_back = self._loop.call_later(wait_s, self._give_back)
+
+    def _give_back(self) -> None:
+        self._giving_back = None
+        if not self._wants and not self._is_closing:
+            unwanted = [one for one in self._waiting if one.lease.hold.lost is None]
+            self._waiting.clear()
+            self.settle(unwanted, RELEASE)
+
+    def _raise_trouble(self) -> None:
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+        if self._is_closing:
+            raise ClosedError("the queue was closed")
+        if not self._life:
+            raise ClosedError("the queue is out of its group for good: make a new one")
+
+    # --- settling -------------------------------------------------------------------------------
+
+    def settle(self, messages: Iterable[QueueMessage], kind: int) -> Settling:
+        """Tell their leaders what became of messages; ``done`` when all of them have answered.
+
+        HOT: once per message.
+        """
+        settling, now = Settling(self._loop), self._loop.time()
+        batches: dict[Batch, None] = {}
+        for message in messages:
+            lease, offset = message.lease, message.offset
+            where = lease.hold.partition
+            if (why := lease.settle(offset, now)) is not None:
+                settling.refuse(where, offset, why)
+                continue
+            settling.add(where, offset)
+            batches[lease.hold.session.settle(where, offset, kind)] = None
+        return self._sent(settling, batches)
+
+    async def renew(self, message: QueueMessage) -> None:
+        """Let the lock of a message begin anew."""
+        lease, offset = message.lease, message.offset
+        where, session = lease.hold.partition, lease.hold.session
+        settling = Settling(self._loop)
+        batches: dict[Batch, None] = {}
+        if (why := lease.why_not(offset, self._loop.time())) is not None:
+            settling.refuse(where, offset, why)
+        else:
+            await session.check_extends()
+            settling.add(where, offset)
+            batches[session.settle(where, offset, RENEW)] = None
+        began = self._loop.time()
+        await self._sent(settling, batches).done
+        lease.extend(offset, began + session.lock_s)
+
+    async def flushed(self) -> None:
+        """Wait until everything settled so far has its answer, whatever that is."""
+        waiting = [one.done for one in self._unanswered]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    def _sent(self, settling: Settling, batches: Iterable[Batch]) -> Settling:
+        parts = 0
+        for batch in batches:
+            batch.settlings[settling] = None
+            parts += 1
+        self._unanswered[settling] = None
+        settling.done.add_done_callback(lambda done: self._answered(settling, done))
+        settling.sent_with(parts)
+        return settling
+
+    def _answered(self, settling: Settling, done: "asyncio.Future[None]") -> None:
+        self._unanswered.pop(settling, None)
+        if not done.cancelled():
+            done.exception()  # seen, whether or not anybody waits for it
+
+    # --- what sessions ask and tell -------------------------------------------------------------
+
+    @property
+    def name(self) -> Named:
+        """The group, and the member of it."""
+        return Named(self._coordinator.group_id, self._member.member_id)
+
+    def room(self) -> int:
+        """How many messages a session may ask for now: its part of what is wanted."""
+        if self._is_closing:
+            return 0
+        wanted = sum(limit for limit, _ in self._wants.values())
+        missing = wanted + self.settings.prefetch_messages - len(self._waiting)
+        leaders = sum(one.reads for one in self._sessions.values()) or 1
+        return -(-missing // leaders)
+
+    def wait_ms(self) -> int:
+        """How long a broker may wait: not longer than anybody here does."""
+        longest_ms = self.settings.fetch_max_wait_ms
+        if self.settings.prefetch_messages:
+            return longest_ms
+        ends_at = max((until for _, until in self._wants.values()), default=0.0)
+        return min(max(int((ends_at - self._loop.time()) * 1_000), 0), longest_ms)
+
+    def take(self, messages: Iterable[QueueMessage]) -> None:
+        """Messages have arrived."""
+        self._waiting.extend(messages)
+        self._arrived.set()
+        if not self._wants:
+            self._mind_what_waits()
+
+    def troubled(self, error: WaystationError) -> None:
+        """Something is wrong that only the application can mend: the next ``receive`` raises."""
+        self._trouble = error
+        self._arrived.set()
+
+    # --- partitions and their leaders -----------------------------------------------------------
+
+    def _assigned(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._follow_leaders()
+
+    def _follow_leaders(self) -> None:
+        """Let each leader's session read what is assigned and led there."""
+        view = self.router.view
+        names = {topic.id: name for name, topic in view.topics.items()}
+        by_leader: dict[NodeId, dict[Place, TopicPartition]] = {}
+        is_complete = True
+        for topic_id, numbers in self._assignment.items():
+            for number in numbers:
+                where = TopicPartition(names.get(topic_id, ""), number)
+                leader = view.leader(where)
+                if leader is None:
+                    is_complete = False
+                    continue
+                by_leader.setdefault(leader, {})[topic_id, number] = where
+        for node in by_leader:
+            if node not in self._sessions and not self._is_closing:
+                session = self._sessions[node] = QueueSession(node, self)
+                self._talks.spawn(session.run(), f"queue-session {node}")
+        for node, session in self._sessions.items():
+            session.read(by_leader.get(node, {}))
+        if not is_complete:
+            self.router.want_refresh()
+
+    def _wake(self) -> None:
+        for session in self._sessions.values():
+            session.wake()
+
+
+async def _with_patience(ending: Awaitable[None]) -> None:
+    """Wait for what is done at the end, but not for ever: the others will notice anyway."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSING_S):
+            await ending

@@ -1,0 +1,443 @@
+"""A share session: one consumer's conversation with one leader about all it reads there (KIP-932).
+
+Every request of a session is numbered, and the broker follows them in that order.  Acknowledgements
+go along with the next fetch; while a fetch waits at the broker for messages, they go by themselves,
+over the connection for prompt answers.  Promises:
+
+1. a number is used once, and what is numbered later is told later: who acknowledges while a fetch
+   is on its way may arrive before it, is told so by the broker, and says it again;
+2. when a session ends, for whatever reason, its leases end, and whoever settles one is told why;
+3. one message that cannot be settled any more does not take others with it: a leader refuses a
+   partition's acknowledgements together, so that they are then told in halves.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+from waystation.client.connection import Connection
+from waystation.client.errors import ClosedError, error_of, is_retriable
+from waystation.client.queue_lease import Hold, Lease
+from waystation.client.queue_message import QueueMessage
+from waystation.client.queue_records import acquired_in, messages_in
+from waystation.client.queue_requests import (
+    Named,
+    Place,
+    acknowledge_request,
+    end_request,
+    fetch_request,
+    fetched_in,
+    settled_in,
+    where_leaders_are,
+)
+from waystation.client.queue_settings import ReceivingSettings
+from waystation.client.queue_settling import Batch, Kinds
+from waystation.client.router import Router
+from waystation.messages.share_acknowledge import PartitionData as Acknowledged
+from waystation.messages.share_acknowledge import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+)
+from waystation.messages.share_fetch import OPEN_SESSION, PartitionData, ShareFetchResponse
+from waystation.model.errors import ErrorCode, UnsupportedVersionError, WaystationError
+from waystation.model.ids import NodeId, TopicPartition
+from waystation.model.offsets import Offset
+from waystation.sharing.states import GAP, RELEASE, RENEW
+from waystation.wire.versions import ApiKey
+
+__all__ = ["QueueSession", "Surroundings"]
+
+_EPOCH_MAX = (1 << 31) - 1
+_SINCE_RENEWING = 2
+_PROBABLY_HELD_S = 0.005
+"""A fetch that has no answer by then is taken for one that waits for messages."""
+_RACES_MAX = 8
+_RACE_S = 0.002
+_HALVES_MAX = 200
+_CLOSING_S = 2.0
+_STRAYED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.FENCED_STATE_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+)
+
+
+class Surroundings(Protocol):
+    """What a session must know of the queue it works for."""
+
+    router: Router
+    settings: ReceivingSettings
+
+    @property
+    def name(self) -> Named:
+        """The group, and the member of it."""
+        ...
+
+    def room(self) -> int:
+        """How many messages a session may ask for now."""
+        ...
+
+    def wait_ms(self) -> int:
+        """How long the broker may wait for them."""
+        ...
+
+    def take(self, messages: Iterable[QueueMessage]) -> None:
+        """Messages have arrived."""
+        ...
+
+    def troubled(self, error: WaystationError) -> None:
+        """Something is wrong that only the application can mend."""
+        ...
+
+
+class QueueSession:
+    """The conversation with one leader; ``run`` is its life, ``close`` its end."""
+
+    def __init__(self, node: NodeId, around: Surroundings) -> None:
+        self.node = node
+        self.lock_s = 0.0
+        self._around = around
+        self._wanted: dict[Place, TopicPartition] = {}
+        self._told: dict[Place, TopicPartition] = {}
+        self._holds: dict[TopicPartition, Hold] = {}
+        self._epoch = OPEN_SESSION
+        self._life = 0
+        """How many sessions with this leader have ended."""
+        self._connection: Connection | None = None
+        self._gathering = Batch()
+        self._turn = asyncio.Lock()
+        self._changed, self._to_tell = asyncio.Event(), asyncio.Event()
+        self._fetching_since: float | None = None
+        self._loop = asyncio.get_running_loop()
+
+    # --- what the queue says --------------------------------------------------------------------
+
+    def read(self, partitions: dict[Place, TopicPartition]) -> None:
+        """Read these from now on."""
+        if partitions != self._wanted:
+            self._wanted = partitions
+            self._changed.set()
+
+    @property
+    def reads(self) -> bool:
+        """Whether there is anything to read here."""
+        return bool(self._wanted)
+
+    def wake(self) -> None:
+        """There may be room for messages."""
+        self._changed.set()
+
+    def settle(self, where: TopicPartition, offset: int, kind: int) -> Batch:
+        """Tell the leader soon; whoever waits for its answer joins the batch."""
+        self._gathering.add(where, offset, kind)
+        self._to_tell.set()
+        return self._gathering
+
+    async def check_extends(self) -> None:
+        """Raise if the broker cannot renew locks."""
+        connection = await self._around.router.to_node(self.node)
+        if connection.version_of(ApiKey.SHARE_ACKNOWLEDGE) < _SINCE_RENEWING:
+            raise UnsupportedVersionError(
+                f"the broker at {connection.address} cannot extend locks: that came with "
+                "ShareAcknowledge v2 (Apache Kafka 4.2)"
+            )
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Fetch whenever there is room, and tell what became of messages, until cancelled."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._repeat(self._fetch_or_wait))
+            both.create_task(self._repeat(self._tell_when_due))
+
+    async def idle(self) -> None:
+        """Wait until no fetch is under way that could still acquire something."""
+        while self._fetching_since is not None:
+            await asyncio.sleep(_RACE_S)
+
+    async def close(self) -> None:
+        """Tell what is left to tell, and give back what is held; ``run`` has ended before."""
+        batch = self._gathered()
+        if self._epoch == OPEN_SESSION:
+            batch.refused("is not held any more: the queue was closed")
+            return
+        request = end_request(self._around.name, batch, self._places())
+        try:
+            async with asyncio.timeout(_CLOSING_S):
+                told = await self._ask(request)
+            if told.error_code:
+                raise error_of(told.error_code, f"the session with node {self.node}")
+            batch.answered(self._refusals(batch, settled_in(told)))
+        except WaystationError as error:
+            batch.unknown(error)
+        except TimeoutError:
+            batch.unknown(error_of(ErrorCode.REQUEST_TIMED_OUT, f"node {self.node}"))
+        self._lose("the queue was closed")
+
+    async def _repeat(self, turn: Callable[[], Awaitable[None]]) -> None:
+        failures = 0
+        while True:
+            try:
+                await turn()
+                failures = 0
+            except WaystationError as error:
+                self._lose(f"the session with node {self.node} ended ({error})")
+                if not is_retriable(error):
+                    self._around.troubled(error)
+                self._around.router.want_refresh()
+                failures += 1
+                await asyncio.sleep(self._around.router.backoff.delay_s(failures))
+
+    # --- fetching -------------------------------------------------------------------------------
+
+    async def _fetch_or_wait(self) -> None:
+        self._changed.clear()
+        if not self._wanted or self._around.room() <= 0:
+            await self._changed.wait()
+            return
+        connection = await self._around.router.to_node(self.node, held=True)
+        async with self._turn:
+            self._check_same(connection)
+            batch = self._gathered(without_renewals=True) if self._epoch else Batch()
+            answer, life = self._start_fetch(connection, batch), self._life
+        try:
+            self._fetching_since = self._loop.time()
+            response = await answer
+        except WaystationError as error:
+            batch.unknown(error)
+            raise
+        finally:
+            self._fetching_since = None
+        await self._take(response, batch, is_current=life == self._life)
+
+    def _start_fetch(
+        self, connection: Connection, batch: Batch
+    ) -> asyncio.Future[ShareFetchResponse]:
+        settings = self._around.settings
+        room = max(self._around.room(), 1)
+        wait_ms = self._around.wait_ms()
+        places = self._places()
+        new = {place: at for place, at in self._wanted.items() if place not in self._told}
+        gone = [place for place in self._told if place not in self._wanted]
+        request = fetch_request(
+            self._around.name, self._epoch, room, wait_ms, settings, new, gone, batch, places
+        )
+        timeout_s = (self._around.router.settings.request_timeout_ms + wait_ms) / 1_000
+        answer = connection.start(request, ShareFetchResponse, timeout_s)
+        self._connection = connection
+        self._told = dict(self._wanted)
+        self._next_epoch()
+        return answer
+
+    async def _take(self, response: ShareFetchResponse, batch: Batch, *, is_current: bool) -> None:
+        """Follow an answer; messages for a session that has ended meanwhile are not ours."""
+        if response.error_code:
+            error = error_of(
+                response.error_code, f"the session with node {self.node}", response.error_message
+            )
+            batch.refused(f"is not held any more: {error}")
+            raise error
+        self.lock_s = response.acquisition_lock_timeout_ms / 1_000 or self.lock_s
+        places = self._places()
+        refused: dict[TopicPartition, str] = {}
+        has_failed = False
+        for place, told in fetched_in(response).items():
+            where = places.get(place)
+            if where is None:
+                continue
+            if told.acknowledge_error_code and where in batch.kinds:
+                said = told.acknowledge_error_message
+                refused[where] = self._why(where, told.acknowledge_error_code, said)
+            if told.error_code:
+                has_failed = True
+                hint = told.current_leader.leader_id, told.current_leader.leader_epoch
+                self._failed(where, told.error_code, told.error_message, hint, response)
+            elif told.acquired_records and is_current:
+                self._around.take(self._acquired(where, told))
+        if refused:
+            async with self._turn:
+                await self._tell_in_halves(batch, refused)
+        else:
+            batch.answered({})
+        # Whoever waits for messages takes them before more are asked for.
+        await asyncio.sleep(self._around.router.backoff.delay_s(1) if has_failed else 0)
+
+    def _acquired(self, where: TopicPartition, told: PartitionData) -> Iterable[QueueMessage]:
+        assert isinstance(told.records, memoryview), f"records came as {type(told.records)}"
+        limit_bytes = self._around.settings.batch_limit_bytes
+        found = acquired_in(told.records, told.acquired_records, limit_bytes)
+        for offset in found.gaps:
+            self.settle(where, offset, GAP)
+        for offset in found.corrupt:
+            self.settle(where, offset, RELEASE)
+        if found.damage is not None:
+            self._around.troubled(found.damage)
+        hold = self._holds.get(where)
+        if hold is None:
+            hold = self._holds[where] = Hold(self, where)
+        unsettled = {Offset(row[0]) for row, _ in found.rows}
+        lease = Lease(hold, self._loop.time() + self.lock_s, unsettled)
+        return messages_in(found, *where, lease)
+
+    # --- telling --------------------------------------------------------------------------------
+
+    async def _tell_when_due(self) -> None:
+        """Tell what no fetch has taken along."""
+        await self._to_tell.wait()
+        await asyncio.sleep(self._around.settings.ack_linger_ms / 1_000)
+        since = self._fetching_since
+        if since is not None and (early_s := since + _PROBABLY_HELD_S - self._loop.time()) > 0:
+            await asyncio.sleep(early_s)
+        async with self._turn:
+            batch = self._gathered()
+            if not batch:
+                return
+            if self._epoch == OPEN_SESSION:
+                batch.refused(f"is not held any more: node {self.node} has begun anew")
+                return
+            try:
+                refused = await self._tell(batch.kinds)
+            except WaystationError as error:
+                batch.unknown(error)
+                raise
+            except asyncio.CancelledError:
+                batch.unknown(ClosedError("the queue was closed before the answer came"))
+                raise
+            if refused:
+                await self._tell_in_halves(batch, refused)
+            else:
+                batch.answered({})
+
+    async def _tell(self, kinds: dict[TopicPartition, Kinds]) -> dict[TopicPartition, str]:
+        """One request; the partitions that refused all of theirs, and why."""
+        request = acknowledge_request(self._around.name, self._epoch, kinds, self._places())
+        told = await self._ask(request)
+        for attempt in range(_RACES_MAX):
+            # A fetch that was sent before, over another connection, has not arrived yet.
+            if told.error_code != ErrorCode.INVALID_SHARE_SESSION_EPOCH:
+                break
+            await asyncio.sleep(_RACE_S * 2**attempt)
+            told = await self._ask(request)
+        if told.error_code:
+            said = told.error_message
+            raise error_of(told.error_code, f"the session with node {self.node}", said)
+        self._next_epoch()
+        if told.acquisition_lock_timeout_ms:
+            self.lock_s = told.acquisition_lock_timeout_ms / 1_000
+        answers = settled_in(told)
+        refused: dict[TopicPartition, str] = {}
+        for place, where in self._places().items():
+            one = answers.get(place)
+            if one is None or not one.error_code or where not in kinds:
+                continue
+            refused[where] = self._why(where, one.error_code, one.error_message)
+            if one.error_code in _STRAYED:
+                hint = one.current_leader.leader_id, one.current_leader.leader_epoch
+                self._failed(where, one.error_code, one.error_message, hint, told)
+        return refused
+
+    async def _tell_in_halves(self, batch: Batch, refused: dict[TopicPartition, str]) -> None:
+        """Find out which messages of a partition are at fault, and settle the others."""
+        culprits: dict[TopicPartition, dict[int, str]] = {}
+        try:
+            for where, why in refused.items():
+                culprits[where] = await self._culprits(where, batch.kinds[where], why)
+        except WaystationError as error:
+            batch.unknown(error)
+            raise
+        batch.answered(culprits)
+
+    async def _culprits(self, where: TopicPartition, kinds: Kinds, why: str) -> dict[int, str]:
+        found: dict[int, str] = {}
+        parts, asked = [kinds], 0
+        while parts:
+            part = parts.pop()
+            hold = self._holds.get(where)
+            if len(part) == 1 or asked >= _HALVES_MAX or hold is None or hold.lost is not None:
+                found |= dict.fromkeys(part, why)
+                continue
+            offsets = sorted(part)
+            middle = len(offsets) // 2
+            for half in (offsets[:middle], offsets[middle:]):
+                asked += 1
+                again = {offset: part[offset] for offset in half}
+                if where in (told := await self._tell({where: again})):
+                    why = told[where]
+                    parts.append(again)
+        return found
+
+    async def _ask(self, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
+        router = self._around.router
+        return await router.ask(router.to_node(self.node), request, ShareAcknowledgeResponse)
+
+    def _refusals(
+        self, batch: Batch, answers: dict[Place, Acknowledged]
+    ) -> dict[TopicPartition, dict[int, str]]:
+        return {
+            where: dict.fromkeys(
+                batch.kinds[where], self._why(where, one.error_code, one.error_message)
+            )
+            for place, where in self._places().items()
+            if (one := answers.get(place)) is not None and one.error_code and where in batch.kinds
+        }
+
+    def _gathered(self, *, without_renewals: bool = False) -> Batch:
+        """What waits to be told; renewals do not go with fetches, which would wait for nothing."""
+        batch = self._gathering
+        if without_renewals and any(RENEW in kinds.values() for kinds in batch.kinds.values()):
+            return Batch()
+        self._gathering = Batch()
+        self._to_tell.clear()
+        return batch
+
+    # --- trouble --------------------------------------------------------------------------------
+
+    def _check_same(self, connection: Connection) -> None:
+        """A session ends with the connection over which it was opened."""
+        if self._epoch != OPEN_SESSION and connection is not self._connection:
+            self._lose(f"the connection to node {self.node} was lost")
+
+    def _failed(
+        self,
+        where: TopicPartition,
+        code: int,
+        said: str | None,
+        hint: tuple[int, int],
+        response: ShareFetchResponse | ShareAcknowledgeResponse,
+    ) -> None:
+        """A partition is not to be had here, or not now."""
+        error = error_of(code, f"partition {where}", said)
+        if code in _STRAYED:
+            hold = self._holds.pop(where, None)
+            if hold is not None:
+                hold.lost = str(error)
+            named = hint if hint[0] >= 0 else None
+            at = where_leaders_are(response)
+            self._around.router.strayed(where, self.node, named, at)
+        elif is_retriable(error):
+            self._around.router.want_refresh()
+        else:
+            self._around.troubled(error)
+
+    def _why(self, where: TopicPartition, code: int, said: str | None) -> str:
+        if code == ErrorCode.INVALID_RECORD_STATE:
+            return f"is not held any more: {said or 'its lock is over, and others may have it'}"
+        return f"could not be settled: {error_of(code, f'partition {where}', said)}"
+
+    def _lose(self, why: str) -> None:
+        """The session is over, and with it everything held in it."""
+        for hold in self._holds.values():
+            hold.lost = why
+        self._holds, self._told = {}, {}
+        self._epoch, self._connection = OPEN_SESSION, None
+        self._life += 1
+        self._gathered().refused(f"is not held any more: {why}")
+
+    def _places(self) -> dict[Place, TopicPartition]:
+        return {**self._told, **self._wanted}
+
+    def _next_epoch(self) -> None:
+        self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
