@@ -3,7 +3,8 @@
 A method does one thing to one topic, and raises if the broker refuses it.  What changes the
 cluster is asked of its controller and asked again only if that was the wrong one; what only
 asks is repeated while it fails retriably.  Brokers and replicas are in ``admin_cluster.py``,
-groups in ``admin_groups.py``, transactions and producers in ``admin_transactions.py``.
+groups in ``admin_groups.py``, transactions and producers in ``admin_transactions.py``, queues in
+``admin_queues.py``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ from typing import Self, TypeVar, Unpack
 
 from waystation.client.admin_cluster import ClusterAdministration
 from waystation.client.admin_groups import GroupAdministration
+from waystation.client.admin_queues import QueueAdministration
 from waystation.client.admin_transactions import TransactionAdministration
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
 from waystation.client.connection import Connection
@@ -77,11 +79,13 @@ __all__ = ["EARLIEST", "LATEST", "Admin"]
 
 R = TypeVar("R", bound=Message)
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
 _NOT_SAID = -1
 
 
-class Admin(ClusterAdministration, GroupAdministration, TransactionAdministration):
+class Admin(
+    ClusterAdministration, GroupAdministration, TransactionAdministration, QueueAdministration
+):
     """Manages a cluster; use it as ``async with Admin(...) as admin``."""
 
     def __init__(
@@ -214,17 +218,21 @@ class Admin(ClusterAdministration, GroupAdministration, TransactionAdministratio
     # --- options ----------------------------------------------------------------------------
 
     async def describe_configs(
-        self, topic: str | None = None, *, broker: int | None = None
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | None = None,
+        group: str | None = None,
     ) -> dict[str, ConfigEntry]:
-        """The options of a topic, or of a broker by its number, and where each comes from."""
-        kind, name = _resource(topic, broker)
+        """The options of a topic, a broker by its number, or a group, and where each comes from."""
+        kind, name = _resource(topic, broker, group)
         request = DescribeConfigsRequest(
             resources=[DescribeConfigsResource(resource_type=kind, resource_name=name)],
             include_documentation=True,
         )
         response = await self._ask_about(broker, request, DescribeConfigsResponse)
         told = response.results[0]
-        _raise_if(told.error_code, _named(topic, broker), told.error_message)
+        _raise_if(told.error_code, _named(topic, broker, group), told.error_message)
         return {
             one.name: ConfigEntry(
                 one.name,
@@ -242,12 +250,13 @@ class Admin(ClusterAdministration, GroupAdministration, TransactionAdministratio
         topic: str | None = None,
         *,
         broker: int | None = None,
+        group: str | None = None,
         set: Mapping[str, str] | None = None,  # noqa: A002 - reads as what it does
         unset: Iterable[str] = (),
         validate_only: bool = False,
     ) -> None:
         """Set some options and return others to their default; the rest stay as they are."""
-        kind, name = _resource(topic, broker)
+        kind, name = _resource(topic, broker, group)
         changes = [
             AlterableConfig(name=option, config_operation=SET, value=value)
             for option, value in (set or {}).items()
@@ -257,7 +266,7 @@ class Admin(ClusterAdministration, GroupAdministration, TransactionAdministratio
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
         response = await self._ask_about(broker, request, IncrementalAlterConfigsResponse)
         told = response.responses[0]
-        _raise_if(told.error_code, _named(topic, broker), told.error_message)
+        _raise_if(told.error_code, _named(topic, broker, group), told.error_message)
 
     # --- behind the scenes ------------------------------------------------------------------
 
@@ -341,14 +350,18 @@ def _described(view: ClusterView, name: str) -> TopicDescription:
     return TopicDescription(name, topic.id, topic.internal, topic.partitions)
 
 
-def _resource(topic: str | None, broker: int | None) -> tuple[int, str]:
-    if (topic is None) == (broker is None):
-        raise TypeError("name either a topic or a broker")
-    return (_BROKER, str(broker)) if topic is None else (_TOPIC, topic)
+def _resource(topic: str | None, broker: int | None, group: str | None) -> tuple[int, str]:
+    if sum(one is not None for one in (topic, broker, group)) != 1:
+        raise TypeError("name either a topic, a broker or a group")
+    if topic is not None:
+        return _TOPIC, topic
+    return (_BROKER, str(broker)) if group is None else (_GROUP, group)
 
 
-def _named(topic: str | None, broker: int | None) -> str:
-    return f"broker {broker}" if topic is None else f"topic {topic}"
+def _named(topic: str | None, broker: int | None, group: str | None) -> str:
+    if topic is not None:
+        return f"topic {topic}"
+    return f"broker {broker}" if group is None else f"group {group}"
 
 
 def _codes_in(response: Message) -> list[int]:
