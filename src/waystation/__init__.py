@@ -1,7 +1,7 @@
 """Waystation: a distributed message queue that speaks the Kafka protocol.
 
-The public Python API is here: ``Producer``, ``Consumer``, ``Admin`` and what they hand out.
-Each is imported when it is first used, so that ``import waystation`` costs nothing.
+The public Python API is here: ``Producer``, ``Consumer``, ``Queue``, ``Admin`` and what they
+hand out.  Each is imported when it is first used, so that ``import waystation`` costs nothing.
 """
 
 from waystation.version import VERSION
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from waystation.client.message import Message
     from waystation.client.outgoing import RecordMetadata
     from waystation.client.producer import Producer
+    from waystation.client.queue import Queue
+    from waystation.client.queue_errors import NotHeldError
+    from waystation.client.queue_message import QueueMessage
     from waystation.client.transaction import Transaction
     from waystation.client.transactor import PreparedTransaction
     from waystation.model.errors import WaystationError
@@ -24,8 +27,11 @@ __all__ = [
     "CommittedOffset",
     "Consumer",
     "Message",
+    "NotHeldError",
     "PreparedTransaction",
     "Producer",
+    "Queue",
+    "QueueMessage",
     "RecordMetadata",
     "TopicPartition",
     "Transaction",
@@ -40,8 +46,11 @@ _HOMES = {
     "CommittedOffset": "waystation.client.group_offsets",
     "Consumer": "waystation.client.consumer",
     "Message": "waystation.client.message",
+    "NotHeldError": "waystation.client.queue_errors",
     "PreparedTransaction": "waystation.client.transactor",
     "Producer": "waystation.client.producer",
+    "Queue": "waystation.client.queue",
+    "QueueMessage": "waystation.client.queue_message",
     "RecordMetadata": "waystation.client.outgoing",
     "TopicPartition": "waystation.model.ids",
     "Transaction": "waystation.client.transaction",
