@@ -77,7 +77,7 @@ def test_a_dead_letter_does_not_block_its_key() -> None:
     say(queue, "x", 0, 1, REJECT)
 
     assert choose(queue, "x", 1) == [1]
-    assert queue.dead_letters(9) == [(0, 1, 1)]
+    assert queue.dead_letters(9) == [(0, 1, 1, True)]
 
 
 def test_a_blocked_key_costs_others_nothing_within_the_window() -> None:

@@ -291,7 +291,7 @@ class Leader:
             return
         self.sync(lambda queue, now: queue.tick(now))
         self.carry_out(Steps((), self.machine.due()))
-        for first, end, _ in self.machine.dead_letters(5):
+        for first, end, *_ in self.machine.dead_letters(5):
             for offset in range(first, end):
                 self.life.witness.moved(self.epoch, offset)
             self.life.after(15, partial(self.machine.queue.moved, first, end))
