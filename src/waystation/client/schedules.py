@@ -22,6 +22,11 @@ from waystation.client.schedule_descriptions import (
 )
 from waystation.client.timing import Moment, moment_ms
 from waystation.messages.cancel_scheduled import CancelScheduledRequest, CancelScheduledResponse
+from waystation.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from waystation.messages.describe_scheduled import (
     DescribeScheduledRequest,
     DescribeScheduledResponse,
@@ -56,6 +61,7 @@ Results = list[tuple[int, str | None]]
 
 _PAGE, _DETAILED_PAGE = 5_000, 500
 _WISHES = 1_000
+_TOPIC, _OPTION = 2, "schedule.enable"
 
 
 class Schedules:
@@ -161,11 +167,12 @@ class Schedules:
 
     async def cancel_all(self, messages: Iterable[Named]) -> Outcomes:
         """Cancel many; one that is refused spoils no other."""
+        asked = dict.fromkeys(map(MessageId.of, messages))
         outcomes: Outcomes = {}
-        for partition, names in _by_partition(messages).items():
+        for partition, names in _by_partition(asked).items():
             for some in _cut(names):
                 outcomes.update(await self._cancel(partition, some))
-        return outcomes
+        return {name: outcomes[name] for name in asked}
 
     async def retime(self, message: Named, to: Moment) -> None:
         """Let a message be due at another time; one that recurs, only the next time.
@@ -181,7 +188,7 @@ class Schedules:
         for partition, names in _by_partition(dues).items():
             for some in _cut(names):
                 outcomes.update(await self._retime(partition, {one: dues[one] for one in some}))
-        return outcomes
+        return {name: outcomes[name] for name in dues}
 
     # --- behind the scenes ------------------------------------------------------------------
 
@@ -228,9 +235,27 @@ class Schedules:
         return await self._patiently(attempt)
 
     async def _partitions(self) -> list[int]:
-        view = await self._patiently(lambda: self._router.look_up([self.companion]))
-        _check_schedulable(view.refused.get(self.companion, ErrorCode.NONE), self.topic)
-        return [one.partition for one in view.topics[self.companion].partitions]
+        """The companion's; brokers make it a moment after the topic allows messages to wait."""
+
+        async def attempt() -> list[int]:
+            view = await self._router.look_up([self.companion])
+            refused = view.refused.get(self.companion, ErrorCode.NONE)
+            if refused == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not await self._is_allowed():
+                raise _not_schedulable(self.topic)
+            if refused:
+                raise error_of(refused, f"topic {self.companion}")
+            return [one.partition for one in view.topics[self.companion].partitions]
+
+        return await self._patiently(attempt)
+
+    async def _is_allowed(self) -> bool:
+        """Whether messages may wait for the topic, by its options."""
+        resource = DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name=self.topic, configuration_keys=[_OPTION]
+        )
+        request = DescribeConfigsRequest(resources=[resource])
+        told = await self._router.ask(self._router.to_any(), request, DescribeConfigsResponse)
+        return any((one.name, one.value) == (_OPTION, "true") for one in told.results[0].configs)
 
     async def _ask(self, partition: int, request: Message, expect: type[R]) -> R:
         if self.companion not in self._router.view.topics:
@@ -276,14 +301,6 @@ class _Wishes:
         return error
 
 
-def _check_schedulable(refused: int, topic: str) -> None:
-    """Say the remedy where a topic has no companion."""
-    if refused == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise _not_schedulable(topic)
-    if refused:
-        raise error_of(refused, f"topic {companion_of(topic)}")
-
-
 def _not_schedulable(topic: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"topic {topic} takes no scheduled messages, or does not exist: allow them with "
@@ -325,9 +342,9 @@ def _shown(topic: str, partition: int, one: ListedMessage, *, details: bool) -> 
     return plain._replace(sent=Millis(one.sent_ms), key=one.key, value_bytes=size)
 
 
-def _by_partition(messages: Iterable[Named]) -> dict[int, list[MessageId]]:
+def _by_partition(names: Iterable[MessageId]) -> dict[int, list[MessageId]]:
     found: dict[int, list[MessageId]] = {}
-    for name in dict.fromkeys(map(MessageId.of, messages)):
+    for name in names:
         found.setdefault(name.partition, []).append(name)
     return found
 
