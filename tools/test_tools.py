@@ -35,6 +35,22 @@ SERVERS = {
         "libsnappy-java",
     ),
 }
+# product -> the same, for what benchmarks compare with: fetched only by name
+PEERS = {
+    "rabbitmq": (
+        "rabbitmq-server",
+        "erlang-base",
+        *(
+            f"erlang-{part}"
+            for part in (
+                *("asn1", "crypto", "eldap", "ftp", "inets", "mnesia", "os-mon", "parsetools"),
+                *("public-key", "runtime-tools", "snmp", "ssl", "syntax-tools", "tftp", "tools"),
+                "xmerl",
+            )
+        ),
+    ),
+}
+UNPACKED_ONLY = SERVERS | PEERS
 OLDEST_JAVA = 17  # what Spark 4 runs on
 
 UNPACKED = Path(__file__).parent.parent / ".cache" / "tools"
@@ -50,6 +66,8 @@ def _is_here(program: str) -> bool:
         return java_home() is not None
     if program == "zookeeper":
         return zookeeper_jars() is not None
+    if program == "rabbitmq":
+        return rabbitmq() is not None
     path = os.pathsep.join([os.environ.get("PATH", ""), str(UNPACKED / "usr" / "bin")])
     return shutil.which(program, path=path) is not None
 
@@ -97,6 +115,19 @@ def zookeeper_jars(unpacked: Path = UNPACKED) -> list[Path] | None:
     return None
 
 
+# --- RabbitMQ -------------------------------------------------------------------------------
+
+
+def rabbitmq(unpacked: Path = UNPACKED) -> tuple[Path, Path] | None:
+    """Where a RabbitMQ server is, and the Erlang that it runs on: both, or nothing."""
+    for root in (Path("/"), unpacked):
+        servers = sorted(root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*"))
+        erlang = root / "usr" / "lib" / "erlang"
+        if servers and sorted(erlang.glob("lib/mnesia-*")) and sorted(erlang.glob("erts-*")):
+            return servers[-1], erlang
+    return None
+
+
 # --- fetching -------------------------------------------------------------------------------
 
 
@@ -106,7 +137,7 @@ def packages_of(programs: list[str]) -> list[str]:
         next(filter(_is_known, NEEDED[program]), NEEDED[program][0])
         for program in programs
         if program in NEEDED
-    ) + [package for program in programs for package in SERVERS.get(program, ())]
+    ) + [package for program in programs for package in UNPACKED_ONLY.get(program, ())]
 
 
 def _is_known(package: str) -> bool:
@@ -123,7 +154,7 @@ def install(programs: list[str]) -> None:
         return
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-qq"], env=environment, check=False)
-    ordinary = [program for program in programs if program not in SERVERS]
+    ordinary = [program for program in programs if program not in UNPACKED_ONLY]
     if not ordinary:
         return
     subprocess.run(
@@ -143,7 +174,7 @@ def unpack(programs: list[str]) -> None:
     asked = ["apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests"]
     asked += ["--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"]
     wanted = packages_of(programs)
-    ordinary = packages_of([program for program in programs if program not in SERVERS])
+    ordinary = packages_of([program for program in programs if program not in UNPACKED_ONLY])
     names: set[str] = set()
     if ordinary:
         listed = subprocess.run([*asked, *ordinary], capture_output=True, text=True, check=False)

@@ -18,7 +18,9 @@ from benchmarks.peers.places import CACHE
 
 _HEAP = "-Xmx512M"  # bin/kafka-producer-perf-test.sh and kafka-consumer-perf-test.sh
 _TIMEOUT_S = 600
-_SOURCE = Path(__file__).with_name("AssignedConsumer.java")
+_SOURCES = tuple(
+    Path(__file__).with_name(f"{name}.java") for name in ("AssignedConsumer", "QueueLoad")
+)
 _CLASSES = CACHE / "classes"
 _LOGGING = Path(java.__file__).with_name("tools-log4j2.properties")
 
@@ -29,16 +31,20 @@ _PRODUCED = re.compile(
 
 
 def build() -> None:
-    """Compile the consumer without a group, once."""
-    compiled = _CLASSES / "AssignedConsumer.class"
-    if compiled.exists() and compiled.stat().st_mtime >= _SOURCE.stat().st_mtime:
+    """Compile what is ours, once."""
+    if all(map(_is_compiled, _SOURCES)):
         return
     if shutil.which("javac") is None:
         raise LoadError("the Java loads need a compiler: apt install default-jdk-headless")
-    command = ["javac", "-cp", java.classpath(), "-d", str(_CLASSES), str(_SOURCE)]
+    command = ["javac", "-cp", java.classpath(), "-d", str(_CLASSES), *map(str, _SOURCES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LoadError(f"javac:\n{done.stderr}")
+
+
+def _is_compiled(source: Path) -> bool:
+    compiled = _CLASSES / f"{source.stem}.class"
+    return compiled.exists() and compiled.stat().st_mtime >= source.stat().st_mtime
 
 
 def run(load: Load, bootstrap: str, topic: str) -> dict[str, float]:
@@ -50,7 +56,7 @@ def run(load: Load, bootstrap: str, topic: str) -> dict[str, float]:
             return parse_consumer(_consume_in_group(load, bootstrap, topic))
         case Kind.JAVA_ASSIGN:
             arguments = (bootstrap, topic, str(load.partitions), str(load.count))
-            return parse_assigned(_java("AssignedConsumer", *arguments))
+            return parse_assigned(run_class("AssignedConsumer", *arguments))
     raise AssertionError(f"{load.kind} is not a Java load")
 
 
@@ -94,7 +100,7 @@ def parse_assigned(output: str) -> dict[str, float]:
 
 
 def _produce(load: Load, bootstrap: str, topic: str) -> str:
-    return _java(
+    return run_class(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", str(load.count)),
         *("--record-size", str(load.size_bytes), "--throughput", "-1"),
@@ -103,17 +109,22 @@ def _produce(load: Load, bootstrap: str, topic: str) -> str:
 
 
 def _consume_in_group(load: Load, bootstrap: str, topic: str) -> str:
-    return _java(
+    return run_class(
         "org.apache.kafka.tools.ConsumerPerformance",
         *("--topic", topic, "--num-records", str(load.count)),
         *("--bootstrap-server", bootstrap, "--timeout", "60000"),
     )
 
 
-def _java(main_class: str, *arguments: str) -> str:
+def run_class(main_class: str, *arguments: str, classpath: str = "") -> str:
+    """Run a program of Kafka's, or ours, with the options of Kafka's scripts; what it prints.
+
+    ``classpath`` is for programs of others.
+    """
+    where = classpath or f"{_CLASSES}:{java.classpath()}"
     command = [
         *("java", _HEAP, *java.PERFORMANCE_OPTIONS, f"-Dlog4j2.configurationFile={_LOGGING}"),
-        *("-cp", f"{_CLASSES}:{java.classpath()}", main_class, *arguments),
+        *("-cp", where, main_class, *arguments),
     ]
     try:
         done = subprocess.run(

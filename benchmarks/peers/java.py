@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peers.broker import PeerMissingError
@@ -33,7 +34,7 @@ _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>waystation.benchmarks</groupId>
-  <artifactId>kafka</artifactId>
+  <artifactId>peers</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
@@ -45,7 +46,8 @@ _DEPENDENCY = """\
     <dependency>
       <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
     </dependency>"""
-_ARTIFACTS = (
+Artifact = tuple[str, str, str]  # group, name, version
+_ARTIFACTS: tuple[Artifact, ...] = (
     ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
     ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
     ("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
@@ -64,21 +66,27 @@ def classpath() -> str:
 
 def fetch_kafka() -> None:
     """Have Kafka's jars at hand; only the first time needs the network."""
+    fetch(_ARTIFACTS, jars())
+
+
+def fetch(artifacts: Sequence[Artifact], to: Path) -> None:
+    """Have artifacts and what they need in the folder ``to``; the first of them tells if it is."""
     java_version()
-    if (jars() / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
+    _, first, version = artifacts[0]
+    if (to / f"{first}-{version}.jar").exists():
         return
     if shutil.which("mvn") is None:
         raise PeerMissingError("mvn is not installed: apt install maven")
-    partial = CACHE / "kafka-partial"
+    partial = to.with_name(f"{to.name}-partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     pom = partial / "pom.xml"
-    listed = "\n".join(_DEPENDENCY.format(*artifact) for artifact in _ARTIFACTS)
+    listed = "\n".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
     pom.write_text(_POM.format(dependencies=listed))
     try:
-        _copy_dependencies(pom, partial)
-        shutil.rmtree(jars(), ignore_errors=True)
-        partial.rename(jars())  # whole or not at all: a broken download is fetched again
+        _copy_dependencies(f"{first} {version}", pom, partial)
+        shutil.rmtree(to, ignore_errors=True)
+        partial.rename(to)  # whole or not at all: a broken download is fetched again
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -108,9 +116,9 @@ def copy_artifact(artifact: str, to: Path) -> None:
     _maven(artifact, "copy", f"-Dartifact={artifact}", f"-DoutputDirectory={to}")
 
 
-def _copy_dependencies(pom: Path, to: Path) -> None:
+def _copy_dependencies(what: str, pom: Path, to: Path) -> None:
     options = ("-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={to}")
-    _maven(f"Kafka {KAFKA_VERSION}", "copy-dependencies", *options)
+    _maven(what, "copy-dependencies", *options)
 
 
 def _maven(what: str, goal: str, *options: str) -> None:

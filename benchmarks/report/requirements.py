@@ -72,6 +72,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement("cluster disk latency 6p linger=5ms*", "publish_p99_ms", "ours", at_most=25),
 )
 
+QUEUES: tuple[tuple[str, Requirement], ...] = (
+    ("rabbitmq", Requirement("queue disk 1KB *", "messages_per_s", "ratio", at_least=5.0)),
+    ("kafka", Requirement("queue memory 1KB *", "messages_per_s", "ratio", at_least=1.0)),
+    ("kafka", Requirement("queue * by key *", "messages_per_s", "ours", at_least=20_000)),
+)
+"""What ``benchmarks.queues`` must reach, and beside whom."""
+
 
 def _plain(bound: float) -> str:
     return f"{bound:,.0f}" if bound >= 1_000 else f"{bound:g}"

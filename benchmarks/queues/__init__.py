@@ -1,0 +1,1 @@
+"""Queues beside those of RabbitMQ and Apache Kafka: ``python -m benchmarks.queues``."""
