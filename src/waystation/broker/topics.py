@@ -27,7 +27,7 @@ Outcomes = dict[str, TopicPlan | WaystationError]
 class Topics:
     """Changes to the cluster's topics, through one broker."""
 
-    __slots__ = ("_defaults", "_new_id", "_view")
+    __slots__ = ("_defaults", "_new_id", "_view", "along")
 
     def __init__(
         self,
@@ -38,6 +38,8 @@ class Topics:
         self._view = view
         self._defaults = defaults
         self._new_id = new_id
+        self.along: Callable[[ClusterImage, str], list[Changes]] = lambda _image, _name: []
+        """What goes before a topic that is deleted: the place where its messages wait."""
 
     async def create(self, specs: Sequence[TopicSpec], *, validate_only: bool = False) -> Outcomes:
         """Make topics; their partitions can be written to when this returns."""
@@ -59,7 +61,7 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Let a topic and all its records be gone."""
-        await self._view.change(lambda image: (None, [delete_topic(image.topic(name))]))
+        await self._view.change(lambda image: (None, [*self.along(image, name), delete_topic(image.topic(name))]))
 
     async def add_partitions(
         self,
