@@ -380,10 +380,10 @@ def test_a_flood_of_dead_letters_is_stopped() -> None:
         say(shared, "a", offset, offset + 1, REJECT)
 
     assert shared.breaker_state(NOW) == "open"
-    assert shared.dead_letters(10) == [(0, 2, 1)]
+    assert shared.dead_letters(10) == [(0, 2, 1, True)]
     assert shared.next_offset(NOW) is None
     say(shared, "a", 4, 10, RELEASE)
-    assert shared.dead_letters(10) == [(0, 2, 1)], "given up while the breaker is open"
+    assert shared.dead_letters(10) == [(0, 2, 1, True)], "given up while the breaker is open"
     later = after(1_000)
     assert shared.tick(later)
     assert take(shared, "b", 10, now=later) == [(2, 3, 2)], "one probe"
