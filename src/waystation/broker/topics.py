@@ -61,7 +61,11 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Let a topic and all its records be gone."""
-        await self._view.change(lambda image: (None, [*self.along(image, name), delete_topic(image.topic(name))]))
+
+        def decide(image: ClusterImage) -> tuple[None, Iterable[Changes]]:
+            return None, [*self.along(image, name), delete_topic(image.topic(name))]
+
+        await self._view.change(decide)
 
     async def add_partitions(
         self,
