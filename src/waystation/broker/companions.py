@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from waystation.broker.topics import Topics
+from waystation.cluster.changes import Changes
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import TopicImage
-from waystation.cluster.topics import TopicSpec
+from waystation.cluster.topics import TopicSpec, delete_topic
 from waystation.model.errors import WaystationError
 from waystation.model.topics import TopicSettings
 from waystation.runtime.tasks import Tasks
@@ -83,6 +84,7 @@ class Companions:
         self._controls = controls
         self._tasks = Tasks()
         self._refused: dict[str, str] = {}
+        topics.along = self._going_along
 
     def follow(self) -> None:
         """Act on a new image."""
@@ -104,6 +106,13 @@ class Companions:
 
     def _is_enabled(self, topic: str) -> bool:
         return target_of(topic + SUFFIX) == topic and self._settings_of(topic).schedule_enable
+
+    def _going_along(self, image: ClusterImage, topic: str) -> list[Changes]:
+        """The companion goes first: a crash in between leaves a topic that gets another."""
+        known = image.topics.get(topic + SUFFIX)
+        if known is None or topic not in image.topics or not self._is_enabled(topic):
+            return []
+        return [delete_topic(known)]
 
     async def _make(self) -> None:
         image = self._image()
