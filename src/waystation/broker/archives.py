@@ -45,7 +45,7 @@ _BY_ID = 10
 
 _Place = tuple[str, TopicId, int]
 """Group, topic and partition."""
-_Positions = dict[tuple[TopicId, int], Offset]
+Positions = dict[tuple[TopicId, int], Offset]
 
 
 class Archives:
@@ -76,7 +76,7 @@ class Archives:
     async def look(self) -> None:
         """Ask the groups that topics wait for how far they are; no topic waits, nobody is asked."""
         waiting = self._waiting()
-        asked = await asyncio.gather(*(self._positions_of(*one) for one in waiting.items()))
+        asked = await asyncio.gather(*(self.positions_of(*one) for one in waiting.items()))
         self._positions = {
             (group, *place): offset
             for group, positions in zip(waiting, asked, strict=True)
@@ -114,7 +114,8 @@ class Archives:
                 waiting.setdefault(group, []).append(partition)
         return waiting
 
-    async def _positions_of(self, group: str, partitions: list[Partition]) -> _Positions:
+    async def positions_of(self, group: str, partitions: list[Partition]) -> Positions:
+        """How far a consumer group has committed; nothing where that is not known now."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 try:
@@ -125,14 +126,14 @@ class Archives:
             _events.debug("position.unknown", group=group, reason=str(error))
             return {}
 
-    async def _positions_here(self, group: str) -> _Positions:
+    async def _positions_here(self, group: str) -> Positions:
         host = self._groups.host_of(group)
         found: tuple[Position, ...] = await host.ask(
             lambda now, to: host.machine.positions(now, group, to)
         )
         return {(one.topic_id, one.partition): Offset(one.offset) for one in found}
 
-    async def _positions_elsewhere(self, group: str, partitions: list[Partition]) -> _Positions:
+    async def _positions_elsewhere(self, group: str, partitions: list[Partition]) -> Positions:
         """As the coordinator on another broker has them.
 
         It is asked by topic ids: what it has of a former life of a topic it has forgotten by the

@@ -7,6 +7,7 @@ stops it.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from waystation.broker.acknowledged import Acknowledged
 from waystation.broker.admission import Admission
 from waystation.broker.archives import Archives
 from waystation.broker.cleaning import Cleaning
@@ -38,6 +39,7 @@ from waystation.broker.moving import Courier
 from waystation.broker.nearest import nearest
 from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
+from waystation.broker.queues import Queues
 from waystation.broker.relocations import Relocations
 from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
@@ -155,6 +157,16 @@ class Broker:
         self.groups = GroupCoordinators(
             self.node,
             self.replicas,
+        self.queues = Queues(
+            self.replicas,
+            self.share_persister,
+            self.group_options.of_share_group,
+            lambda: self.share_settings,
+            clock=clock,
+            timers=self.timers,
+            defer=loop.call_soon,
+            registry=registry,
+        )
             self.topics,
             lambda: self._group_settings,
             lambda: self.share_settings,
@@ -331,6 +343,9 @@ class Broker:
             lambda: self.settings,
             clock,
         )
+            Acknowledged(
+                self.share_persister, lambda: self.share_states.exists, archives, self.replicas
+            ),
         self._cleaning = Cleaning(
             self.replicas, archives, lambda: self.settings, clock, chance, registry
         )
@@ -472,6 +487,7 @@ class Broker:
         return self.schedules.settings_of(topic)
 
     def _internal_replication(self) -> dict[str, int]:
+        self.queues.look_again()
         return {
             OFFSETS_TOPIC: self._group_settings.offsets_topic_replication_factor,
             STATE_TOPIC: self._transaction_settings.transaction_state_log_replication_factor,

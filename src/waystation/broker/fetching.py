@@ -16,7 +16,7 @@ costs nothing: partitions call it when their committed end moves.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from waystation.broker.replicas import Replicas
 from waystation.model.errors import OffsetOutOfRangeError, WaystationError
@@ -137,13 +137,25 @@ class Limits(NamedTuple):
     """For who named its rack."""
 
 
+class LongPoll(Protocol):
+    """Whoever waits for something to read."""
+
+    def end_now(self) -> None:
+        """Answer with what there is."""
+        ...
+
+    def cancel(self) -> None:
+        """End without an answer."""
+        ...
+
+
 class Polls:
     """The fetches of one client that wait, and when it was last given little."""
 
     __slots__ = ("fetches", "little_at_s")
 
     def __init__(self) -> None:
-        self.fetches: dict[Fetch, None] = {}
+        self.fetches: dict[LongPoll, None] = {}
         self.little_at_s = -_CLOSELY_S
 
 

@@ -7,6 +7,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from waystation.broker.acknowledged import Acknowledged
 from waystation.broker.archives import Archives
 from waystation.broker.hanging import Hanging
 from waystation.broker.holdings import Holdings
@@ -39,6 +40,7 @@ class Housekeeping:
         directories: Sequence[DataDirectory],
         holdings: Holdings,
         archives: Archives,
+        acknowledged: Acknowledged,
         hanging: Hanging,
         settings: Callable[[], BrokerSettings],
         clock: Clock,
@@ -47,6 +49,7 @@ class Housekeeping:
         self._directories = directories
         self._holdings = holdings
         self._archives = archives
+        self._acknowledged = acknowledged
         self._hanging = hanging
         self._settings = settings
         self._clock = clock
@@ -77,6 +80,7 @@ class Housekeeping:
         if (now_s - self._retired_s) * 1_000 >= settings.log_retention_check_interval_ms:
             self._retired_s = now_s
             await self._archives.look()
+            await self._acknowledged.look()
             await self._each(self._retire)
         await self._drop_retired()
         self._hanging.look_if_due()
@@ -144,9 +148,17 @@ class Housekeeping:
         if not partition.leading:
             return
         log, now, high_watermark = partition.log, self._clock.now(), partition.high_watermark
-        kept_from = self._archives.kept_from(partition)
+        archived = self._archives.kept_from(partition)
+        hold = self._acknowledged.hold(partition)
+        kept_from = archived
+        if hold is not None:
+            kept_from = hold.kept_from if archived is None else min(hold.kept_from, archived)
         freed_bytes = retire(log, now, high_watermark, kept_from)
+        if hold is not None and kept_from is not None:
+            freed_bytes += self._acknowledged.let_go(
+                partition, hold, now, min(kept_from, high_watermark)
+            )
         if freed_bytes:
             events.info("segments.retired", partition=str(partition.name), freed_bytes=freed_bytes)
-        if kept_from is not None:
+        if archived is not None:
             self._archives.held(partition, due_bytes(log, now, high_watermark))

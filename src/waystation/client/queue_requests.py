@@ -7,7 +7,6 @@ from waystation.client.bootstrap import Address
 from waystation.client.metadata import BrokerView
 from waystation.client.queue_settings import ReceivingSettings
 from waystation.client.queue_settling import Batch, Kinds, ranges_of
-from waystation.messages.share_acknowledge import AcknowledgementBatch as Settled
 from waystation.messages.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -25,6 +24,7 @@ from waystation.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from waystation.messages.share_fetch import AcknowledgementBatch as Settled
 from waystation.messages.share_fetch import PartitionData as Fetched
 from waystation.model.ids import NodeId, TopicId, TopicPartition
 from waystation.sharing.states import RENEW

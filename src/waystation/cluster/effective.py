@@ -106,7 +106,7 @@ def replication_factor(image: ClusterImage, topic: TopicImage) -> int:
 
 
 def archive_groups(image: ClusterImage, node: NodeId, static: TopicSettings) -> frozenset[str]:
-    """The groups that some topic names in ``retention.after.archive`` or ``retention.after.ack``."""
+    """The groups that some topic waits for before it lets records go."""
     defaults = broker_settings(image, node, static)
     named = [defaults.retention_after_archive, *defaults.retention_after_ack]
     for own in image.topic_configs.values():

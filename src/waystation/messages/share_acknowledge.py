@@ -2,28 +2,19 @@
 
 from uuid import UUID
 
+from waystation.messages.share_fetch import AcknowledgementBatch
 from waystation.wire.message import Message, Struct
 from waystation.wire.schema import (
     array,
     boolean,
     field,
-    int8,
     int16,
     int32,
-    int64,
     string,
     struct_of,
     uuid,
 )
 from waystation.wire.versions import ApiKey
-
-
-class AcknowledgementBatch(Struct):
-    """What became of a range of offsets, the last one included; as in ShareFetch."""
-
-    first_offset: int = field(int64)
-    last_offset: int = field(int64)
-    acknowledge_types: list[int] = field(array(int8))
 
 
 class AcknowledgePartition(Struct):

@@ -49,6 +49,14 @@ def check_archive_group(group_id: str) -> None:
         )
 
 
+def check_ack_groups(groups: tuple[str, ...]) -> None:
+    """Refuse what cannot be the ids of groups."""
+    for group_id in groups:
+        if not group_id:
+            raise ValueError("has an empty name in its list of groups")
+        check_archive_group(group_id)
+
+
 def check_throttled_replicas(listed: tuple[str, ...]) -> None:
     """Refuse what is neither a list of ``partition:broker`` nor a star for all."""
     if listed != ("*",) and not all(map(_THROTTLED_REPLICA.fullmatch, listed)):
@@ -94,6 +102,23 @@ class TopicSettings:
         "for none. Retention and compaction leave alone what that group has not committed, and "
         "everything of a partition until it has a position there; its offsets never expire. "
         "While the archive stands still, the topic grows.",
+    )
+    retention_after_ack: tuple[str, ...] = option(
+        (),
+        live=True,
+        rule=check_ack_groups,
+        doc="Queues (share groups), or consumer groups, separated by commas, that a message is "
+        "kept for: what all of them have acknowledged or committed is deleted, whole segments at "
+        "a time, and nothing else is, however old, until each of them has a position. Their "
+        "offsets never expire. Empty: retention is by time and size only.",
+    )
+    retention_after_ack_bytes: int = option(
+        -1,
+        at_least=-1,
+        live=True,
+        doc="With retention.after.ack: how many bytes of a partition are kept at most; beyond it "
+        "the oldest messages are deleted although a queue has not acknowledged them, which is "
+        "warned of. -1 deletes none of those.",
     )
     segment_bytes: int = option(
         1 << 30,

@@ -83,6 +83,7 @@ class Log:
         "log_start",
         "name",
         "path",
+        "plain_from",
         "producers",
         "recovery_point",
         "retired",
@@ -140,6 +141,8 @@ class Log:
         self.cutting = Lock()
         self._written_back = self.active.size_bytes
         self._jitter_share = jitter_share
+        self.plain_from = opened.log_end
+        """From here on every offset is known to have a record: no marker, and nothing compacted."""
 
     def __repr__(self) -> str:
         return f"Log({self.name}, [{self.log_start}, {self.log_end}))"
@@ -217,6 +220,7 @@ class Log:
         if self.epochs.assign(leader_epoch, base):
             self._epochs_changed = True
         self._note_end(self.producers.end(marker, base, header.max_timestamp, now), marker)
+        self.plain_from = self.log_end
         return Appended(base, base, now)
 
     def _note_end(self, ended: EndedTransaction | None, marker: Marker | None) -> None:
@@ -248,7 +252,10 @@ class Log:
             )
         # A batch without records, from a compacted leader, says nothing about time.
         dated = header if header.records_count else header._replace(max_timestamp=NO_TIMESTAMP)
+        is_plain = base == self.log_end and header.records_count == header.last_offset_delta + 1
         self._write(batch, dated, header.last_offset, now)
+        if not is_plain or header.is_control:
+            self.plain_from = self.log_end
         if epoch >= 0 and self.epochs.assign(epoch, base):
             self._epochs_changed = True
         marker = read_marker(batch) if header.is_control else None
@@ -479,6 +486,16 @@ class Log:
         except OSError as error:
             raise self.failed(error, "read") from error
 
+    def shorten(self, found: LogSlice, last: Offset) -> LogSlice:
+        """What ``read`` gave, without the batches behind the one that holds ``last``.
+
+        Only where every offset has a record: see ``plain_from``.
+        """
+        try:
+            return self._reader.shorten(found, last)
+        except OSError as error:
+            raise self.failed(error, "read") from error
+
     def find_by_time(self, timestamp: Millis) -> tuple[Offset, Millis] | None:
         """The first record at or after ``timestamp``, in the order of offsets."""
         self.check_online()
@@ -590,6 +607,7 @@ class Log:
         self.size_bytes += fresh.size_bytes - sum(one.size_bytes for one in old)
         self._aborting = None
         self._reader.forget_segments(old)
+        self.plain_from = self.log_end
         self._ends = deque((one for one in self._ends if one[1] not in old), maxlen=_ENDS_MAX)
         return True
 

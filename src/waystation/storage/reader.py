@@ -81,6 +81,23 @@ class Reader:
         self.remember(behind, segment, end)
         return LogSlice(FileRegion(segment.file(), start, end - start), behind)
 
+    def shorten(self, found: LogSlice, last: Offset) -> LogSlice:
+        """``found`` up to the end of the batch that holds ``last``, which is one of its offsets."""
+        assert found.region is not None, f"nothing was found that could end with {last}"
+        segment = self._segments[max(bisect_right(self._bases, last) - 1, 0)]
+        try:
+            step = segment.find(last)
+        except BrokenBatchError:
+            return found
+        if step is None:
+            return found
+        start, end = found.region.position, step.position + step.header.size_bytes
+        if not start < end <= start + found.region.nbytes:
+            return found
+        behind = step.header.next_offset
+        self.remember(behind, segment, end)
+        return LogSlice(FileRegion(found.region.file, start, end - start), behind)
+
     def find_by_time(self, timestamp: Millis, log_start: Offset) -> tuple[Offset, Millis] | None:
         """The first record at or after ``timestamp``, in the order of offsets."""
         for segment in self._segments:

@@ -3,6 +3,8 @@
 The active segment goes only by age, when all of it has expired, after another was begun.
 Nothing goes that is not committed, nor by age what carries no timestamp, nor what is kept for an
 archive; and nothing at all of a log that is only compacted.
+
+What everybody is done with goes at once (``drop``), a segment at a time.
 """
 
 from waystation.model.offsets import Millis, Offset
@@ -10,6 +12,12 @@ from waystation.storage.log import Log
 from waystation.storage.segment import Segment
 
 KEEP_FOREVER = -1
+
+ROLL_BYTES = 64 << 20
+"""From which size on a segment is closed of which a part may go already."""
+# The active segment of a log that everybody is done with is closed from this size or age on.
+_LITTLE_BYTES = 1 << 20
+_SOON_MS = 60_000
 
 
 def retire(log: Log, now: Millis, high_watermark: Offset, kept_from: Offset | None = None) -> int:
@@ -29,6 +37,47 @@ def retire(log: Log, now: Millis, high_watermark: Offset, kept_from: Offset | No
     freed = sum(segment.size_bytes for segment in log.segments[:count])
     log.advance_log_start(max(log.segments[count].base_offset, log.log_start))
     return freed
+
+
+def drop(log: Log, now: Millis, before: Offset, roll_bytes: int = ROLL_BYTES) -> int:
+    """Let go of the segments that lie before ``before``; the bytes that will be freed.
+
+    The active one is closed when it is large enough, or when all of it may go and that is worth
+    a file: else a log that is always written to would never shrink.
+    """
+    log.check_online()
+    if not log.settings.expires:
+        return 0
+    active = log.active
+    is_done = before >= log.log_end and _is_worth_a_file(log, now)
+    if is_done or (active.size_bytes >= roll_bytes and before > active.base_offset):
+        log.roll()
+    count = 0
+    while count < len(log.segments) - 1 and log.segments[count + 1].base_offset <= before:
+        count += 1
+    if not count:
+        return 0
+    freed = sum(segment.size_bytes for segment in log.segments[:count])
+    log.advance_log_start(max(log.segments[count].base_offset, log.log_start))
+    return freed
+
+
+def fits_from(log: Log, keep_bytes: int) -> Offset | None:
+    """Where the newest segments begin that take ``keep_bytes`` at most; ``None`` if all do.
+
+    The active one stays, however large.
+    """
+    count, left = 0, log.size_bytes
+    while count < len(log.segments) - 1 and left > keep_bytes:
+        left -= log.segments[count].size_bytes
+        count += 1
+    return log.segments[count].base_offset if count else None
+
+
+def _is_worth_a_file(log: Log, now: Millis) -> bool:
+    active = log.active
+    age_ms = now - active.created_at if active.created_at >= 0 else 0
+    return active.size_bytes >= _LITTLE_BYTES or (active.size_bytes > 0 and age_ms >= _SOON_MS)
 
 
 def due_bytes(log: Log, now: Millis, high_watermark: Offset) -> int:

@@ -1,0 +1,75 @@
+"""Shows a queue that chooses the keys and priorities of its messages, a slice at a time.
+
+Batches are taken apart by the compiled codec.  Of a large one what was not shown yet is kept,
+so that no turn of the loop costs more than the messages that were asked for.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from waystation.broker.queue_reading import is_aborted
+from waystation.model.offsets import Offset
+from waystation.partition.partition import Partition
+from waystation.records.batch import rows_of
+from waystation.records.header import batches
+from waystation.records.record import Row
+from waystation.sharing.ordered_partition import LOWEST, PRIORITY_HEADER, Shown, priority_of
+
+_SLICE_BYTES: Final = 64 << 10
+
+
+class Seen(NamedTuple):
+    """The messages up to ``end``, and about how many bytes each takes in the log."""
+
+    end: Offset
+    shown: Sequence[Shown]
+
+
+class Showing:
+    """What one queue sees of its partition's log, in the order of offsets."""
+
+    __slots__ = ("_at", "_end", "_left", "_partition", "_with_priorities", "record_bytes")
+
+    def __init__(self, partition: Partition, *, with_priorities: bool) -> None:
+        self._partition = partition
+        self._with_priorities = with_priorities
+        self._at = self._end = Offset(-1)
+        self._left: list[Shown] = []
+        self.record_bytes = 1_024.0
+        """About how large a message is."""
+
+    def next(self, at: Offset, limit: int, *, committed_only: bool) -> Seen | None:
+        """Up to ``limit`` messages from ``at`` on; ``None`` if nothing may be read there.
+
+        HOT: per message in queues with order by key or priorities.
+        """
+        if at != self._at and not self._load(at, committed_only=committed_only):
+            return None
+        shown, self._left = self._left[:limit], self._left[limit:]
+        end = self._left[0].offset if self._left else self._end
+        self._at = end if self._left else Offset(-1)
+        return Seen(end, shown)
+
+    def _load(self, at: Offset, *, committed_only: bool) -> bool:
+        partition = self._partition
+        found = partition.read(at, _SLICE_BYTES, at_least_one=True, stable_only=committed_only)
+        if found.region is None:
+            return False
+        aborted = partition.log.aborted(at, found.next_offset) if committed_only else ()
+        self._left, self._end = [], found.next_offset
+        window = memoryview(found.region.read())
+        for position, header in batches(window):
+            if not header.is_control and not is_aborted(header, aborted):
+                rows = rows_of(window[position : position + header.size_bytes])
+                self._left += [self._shown(row) for row in rows if row[0] >= at]
+                self._end = header.next_offset
+        self._end = max(self._end, found.next_offset)
+        if self._left:
+            self.record_bytes = max(1.0, found.region.nbytes / len(self._left))
+        return True
+
+    def _shown(self, row: Row) -> Shown:
+        if not self._with_priorities:
+            return Shown(Offset(row[0]), row[2])
+        told = next((value for name, value in row[4] if name == PRIORITY_HEADER), None)
+        return Shown(Offset(row[0]), row[2], priority_of(told) if told is not None else LOWEST)
