@@ -418,12 +418,12 @@ class Broker:
         """Sync and close every log, leave the cluster; the next start scans nothing."""
         self.peers.close()
         await self.followers.aclose()
-        self._schedule_cleaning.stop()
         await self._tasks.aclose()
         # Nothing is fetched any more: whoever counts on this broker need not wait.
         await self._membership.leave()
         await self.relocations.aclose()
         await self._cleaning.close()
+        await self._schedule_cleaning.close()
         await self.schedules.aclose()
         await self.courier.aclose()
         await self.hanging.aclose()
