@@ -23,6 +23,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
         "group_initial_rebalance_delay_ms": "0",
         "offsets_topic_num_partitions": "4",
         "transaction_state_log_num_partitions": "4",
+        "share_coordinator_state_topic_num_partitions": "4",
     }
     with ThreadedNode(tmp_path_factory.mktemp("node") / "data", **options) as running:
         yield running
