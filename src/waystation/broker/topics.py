@@ -16,8 +16,9 @@ from waystation.cluster.topics import (
     TopicSpec,
     add_partitions,
     create_topics,
-    delete_topic,
+    delete,
 )
+from waystation.filters.selecting import Filter
 from waystation.model.errors import StoreUnavailableError, WaystationError
 from waystation.model.ids import NodeId, TopicId
 
@@ -45,7 +46,7 @@ class Topics:
         """Make topics; their partitions can be written to when this returns."""
 
         def decide(image: ClusterImage) -> tuple[Outcomes, Iterable[Changes]]:
-            outcomes = create_topics(image, specs, self._defaults(), self._new_id)
+            outcomes = create_topics(image, specs, self._defaults(), self._new_id, Filter)
             plans = [one for one in outcomes.values() if isinstance(one, TopicPlan)]
             return outcomes, [] if validate_only else [plan.changes for plan in plans]
 
@@ -60,10 +61,10 @@ class Topics:
         return factor_now(self._view.image, wanted, share_machines=share)
 
     async def delete(self, name: str) -> None:
-        """Let a topic and all its records be gone."""
+        """Let a topic and all its records be gone, or a view, which has none."""
 
         def decide(image: ClusterImage) -> tuple[None, Iterable[Changes]]:
-            return None, [*self.along(image, name), delete_topic(image.topic(name))]
+            return None, [*self.along(image, name), delete(image, name)]
 
         await self._view.change(decide)
 

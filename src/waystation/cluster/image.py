@@ -26,6 +26,7 @@ from waystation.cluster.parts import (
     PartitionImage,
     ReassignmentImage,
     TopicImage,
+    ViewImage,
 )
 from waystation.cluster.values import (
     BrokerValue,
@@ -38,9 +39,15 @@ from waystation.cluster.values import (
     PartitionValue,
     ReassignmentValue,
     TopicValue,
+    ViewValue,
     decode,
 )
-from waystation.model.errors import MetadataFormatError, UnknownTopicError, UnknownTopicIdError
+from waystation.model.errors import (
+    IsViewError,
+    MetadataFormatError,
+    UnknownTopicError,
+    UnknownTopicIdError,
+)
 from waystation.model.ids import NodeId, TopicId, uuid_of
 
 K = TypeVar("K")
@@ -76,6 +83,8 @@ class ClusterImage:
     brokers: Mapping[NodeId, BrokerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[TopicId, TopicImage] = field(default_factory=dict)
+    views: Mapping[str, ViewImage] = field(default_factory=dict)
+    views_by_id: Mapping[TopicId, ViewImage] = field(default_factory=dict)
     topic_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     broker_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
     group_configs: Mapping[str, ConfigImage] = field(default_factory=dict)
@@ -104,9 +113,11 @@ class ClusterImage:
         return draft.image(change.revision)
 
     def topic(self, name: str) -> TopicImage:
-        """The topic of that name."""
+        """The topic of that name, which is no view; ``views.py`` has what is shown to readers."""
         found = self.topics.get(name)
         if found is None:
+            if name in self.views:
+                raise IsViewError(name, self.views[name].on)
             raise UnknownTopicError(f"there is no topic {name!r}")
         return found
 
@@ -181,6 +192,7 @@ class _Draft:
         self._brokers = _Shared(before.brokers)
         self._topics = _Shared(before.topics)
         self._by_id = _Shared(before.topics_by_id)
+        self._views = _Shared(before.views)
         self._topic_configs = _Shared(before.topic_configs)
         self._broker_configs = _Shared(before.broker_configs)
         self._group_configs = _Shared(before.group_configs)
@@ -199,6 +211,11 @@ class _Draft:
             case ["partitions", topic, number]:
                 state = _state(decode(PartitionValue, key, stored), version)
                 self._states_of(key, topic)[_number(key, number)] = state
+            case ["views", name]:
+                view = decode(ViewValue, key, stored)
+                self._views.own()[name] = ViewImage(
+                    name, view.id, view.on, view.on_id, view.where, version
+                )
             case ["configs", "topic", name]:
                 self._topic_configs.own()[name] = _config(key, stored, version)
             case ["configs", "broker", name]:
@@ -236,6 +253,8 @@ class _Draft:
                 self._new_topics[name] = None
             case ["partitions", topic, number]:
                 self._states_of(key, topic)[_number(key, number)] = None
+            case ["views", name]:
+                self._views.drop(name)
             case ["configs", "topic", name]:
                 self._topic_configs.drop(name)
             case ["configs", "broker", name]:
@@ -271,6 +290,8 @@ class _Draft:
             brokers=self._brokers.now,
             topics=self._topics.now,
             topics_by_id=self._by_id.now,
+            views=self._views.now,
+            views_by_id=self._views_by_id(),
             topic_configs=self._topic_configs.now,
             broker_configs=self._broker_configs.now,
             group_configs=self._group_configs.now,
@@ -281,6 +302,11 @@ class _Draft:
             drains=self._drains.now,
             **self._single,
         )
+
+    def _views_by_id(self) -> Mapping[TopicId, ViewImage]:
+        if self._views.now is self._before.views:
+            return self._before.views_by_id
+        return {view.id: view for view in self._views.now.values()}
 
     def _states_of(self, key: str, topic: str) -> dict[int, PartitionImage | None]:
         return self._new_states.setdefault(_topic_id(key, topic), {})

@@ -6,6 +6,7 @@
 ``controller``                      who decides; leased
 ``topics/<name>``                   a topic's id and whole assignment: makes the topic exist
 ``partitions/<topic id>/<n>``       leader, epochs and sets of one partition
+``views/<name>``                    a view: its topic, and what it shows of it
 ``configs/topic/<name>``            a topic's own options
 ``configs/broker/<node or default>``  options of one broker, or of all
 ``configs/group/<quoted id>``       options of one group; ids may hold any character
@@ -39,6 +40,11 @@ def broker(node: NodeId) -> str:
 def topic(name: str) -> str:
     """What makes a topic exist."""
     return f"topics/{name}"
+
+
+def view(name: str) -> str:
+    """What makes a view exist; views and topics share one space of names."""
+    return f"views/{name}"
 
 
 def partition(topic_id: TopicId, number: int) -> str:

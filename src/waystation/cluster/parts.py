@@ -88,6 +88,20 @@ class TopicImage(NamedTuple):
         return tuple(partition.replicas for partition in self.partitions)
 
 
+class ViewImage(NamedTuple):
+    """A topic that can only be read: what is meant by ``where`` of topic ``on``.
+
+    ``on_id`` is the life of that topic in which the view was made.
+    """
+
+    name: str
+    id: TopicId
+    on: str
+    on_id: TopicId
+    where: str
+    version: int
+
+
 class ReassignmentImage(NamedTuple):
     """The replicas a partition shall have, and what it goes back to if that is cancelled."""
 

@@ -14,6 +14,16 @@ from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import TopicImage
 from waystation.cluster.placement import Assignment, check_assignment, place, sites_for_new
 from waystation.cluster.values import ConfigValue, PartitionValue, TopicValue, encode
+from waystation.cluster.views import (
+    Understand,
+    check_view,
+    check_without_views,
+    create_view,
+    delete_view,
+    is_wanted,
+    orphans,
+    shown_names,
+)
 from waystation.model.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
@@ -80,9 +90,13 @@ def create_topics(
     specs: Sequence[TopicSpec],
     defaults: TopicDefaults,
     new_id: Callable[[], TopicId],
+    understand: Understand = str,
 ) -> dict[str, TopicPlan | WaystationError]:
-    """For each name asked for, what to do or why not; one bad topic spoils no other."""
-    taken = {_unified(name): name for name in image.topics}
+    """For each name asked for, what to do or why not; one bad topic spoils no other.
+
+    ``understand`` reads the expressions of views.
+    """
+    taken = {_unified(name): name for name in shown_names(image)}
     outcomes: dict[str, TopicPlan | WaystationError] = {}
     for spec in specs:
         if spec.name in outcomes:
@@ -90,11 +104,23 @@ def create_topics(
             continue
         try:
             _check_name(spec.name, image, taken)
-            outcomes[spec.name] = _plan(image, spec, defaults, new_id())
+            if is_wanted(spec.options):
+                outcomes[spec.name] = _plan_view(image, spec, new_id(), understand)
+            else:
+                outcomes[spec.name] = _plan(image, spec, defaults, new_id())
             taken[_unified(spec.name)] = spec.name
         except WaystationError as refusal:
             outcomes[spec.name] = refusal
     return outcomes
+
+
+def delete(image: ClusterImage, name: str) -> Changes:
+    """Let the topic or view of that name exist no more."""
+    if name in image.views:
+        return delete_view(image.views[name])
+    topic = image.topic(name)
+    check_without_views(image, topic)
+    return delete_topic(topic)
 
 
 def delete_topic(topic: TopicImage) -> Changes:
@@ -184,7 +210,8 @@ def _left_over(image: ClusterImage) -> dict[str, int]:
         if topic_id not in image.topics_by_id
         for number, moving in some.items()
     }
-    return {**states, **options, **moves}
+    views = {keys.view(view.name): view.version for view in orphans(image)}
+    return {**states, **options, **moves, **views}
 
 
 def _plan(
@@ -207,13 +234,31 @@ def _plan(
     if options:
         puts[config_key] = encode(ConfigValue(options=options))
     changes = Changes(
-        compares={topic_key: ABSENT},
+        compares={topic_key: ABSENT, keys.view(spec.name): ABSENT},
         before=_first_states(topic_id, assignment, 0),
         puts=puts,
         # Options that a crash left behind are not this topic's.
         deletes=[config_key] if not options and spec.name in image.topic_configs else (),
     )
     return TopicPlan(spec.name, topic_id, assignment, options, changes)
+
+
+def _plan_view(
+    image: ClusterImage, spec: TopicSpec, view_id: TopicId, understand: Understand
+) -> TopicPlan:
+    wanted = check_view(image, spec.options, understand)
+    assignment = wanted.base.assignment
+    asked = (spec.partitions, spec.replication_factor)
+    there = (len(assignment), len(assignment[0]))
+    if spec.assignments or any(
+        n not in (DEFAULT, own) for n, own in zip(asked, there, strict=True)
+    ):
+        raise InvalidRequestError(
+            f"a view has the partitions of its topic; {wanted.base.name} has {there[0]}, with "
+            f"{there[1]} replicas: ask for these, or for -1 of both"
+        )
+    changes = create_view(spec.name, view_id, wanted)
+    return TopicPlan(spec.name, view_id, assignment, wanted.options, changes)
 
 
 def _first_states(topic_id: TopicId, assignment: Assignment, first: int) -> dict[str, bytes]:
@@ -233,6 +278,8 @@ def _first_states(topic_id: TopicId, assignment: Assignment, first: int) -> dict
 
 def _check_name(name: str, image: ClusterImage, taken: Mapping[str, str]) -> None:
     check_topic_name(name)
+    if name in image.views:
+        raise TopicExistsError(f"{name!r} exists already: a view of {image.views[name].on}")
     if name in image.topics:
         raise TopicExistsError(f"topic {name!r} exists already")
     look_alike = taken.get(_unified(name))

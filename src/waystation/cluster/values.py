@@ -62,6 +62,15 @@ class TopicValue(Value, frozen=True, tag=1):
     replicas: tuple[tuple[NodeId, ...], ...]
 
 
+class ViewValue(Value, frozen=True, tag=1):
+    """A view's own id, its topic by name and by id, and which messages it shows."""
+
+    id: TopicId
+    on: str
+    on_id: TopicId
+    where: str
+
+
 class PartitionValue(Value, frozen=True, tag=1):
     """Who leads a partition under which epoch, who is in sync, and who else may lead.
 

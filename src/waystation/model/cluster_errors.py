@@ -52,6 +52,16 @@ class UnknownBrokerError(WaystationError):
     code = ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
+class IsViewError(WaystationError):
+    """What was asked can be done to a topic, and this is a view of one."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    def __init__(self, view: str, on: str) -> None:
+        self.view, self.on = view, on
+        super().__init__(f"{view} is a view, which can only be read: do it to its topic, {on}")
+
+
 # --- other brokers ---------------------------------------------------------------------------
 
 
