@@ -17,6 +17,8 @@ from waystation.broker.configs import Configs
 from waystation.broker.controller import Controlling
 from waystation.broker.coordinators import OFFSETS_TOPIC, GroupCoordinators
 from waystation.broker.copying import Copying
+from waystation.broker.dead_letter_topics import DeadLetterTopics
+from waystation.broker.dead_letters import DeadLetters
 from waystation.broker.far_ends import FarEnds
 from waystation.broker.far_markers import FarMarkers
 from waystation.broker.far_transactions import FarTransactions
@@ -40,10 +42,12 @@ from waystation.broker.nearest import nearest
 from waystation.broker.peers import Peers
 from waystation.broker.producer_ids import ProducerIds
 from waystation.broker.queues import Queues
+from waystation.broker.redrives import Redrives
 from waystation.broker.relocations import Relocations
 from waystation.broker.replica_sessions import ReplicaSessions
 from waystation.broker.replicas import Replicas
 from waystation.broker.replication_gauges import ReplicationGauges
+from waystation.broker.scanning import Scanner
 from waystation.broker.schedule_cleaning import ScheduleCleaning
 from waystation.broker.schedules import Schedules
 from waystation.broker.settings import BrokerSettings
@@ -54,6 +58,7 @@ from waystation.broker.throttle import FollowerThrottle, LeaderThrottle
 from waystation.broker.topics import Topics
 from waystation.broker.transactions import STATE_TOPIC, TransactionCoordinators
 from waystation.broker.view import ClusterView
+from waystation.broker.views import Views
 from waystation.client.transport import Connect
 from waystation.cluster.duties import duties
 from waystation.cluster.image import ClusterImage
@@ -79,8 +84,8 @@ from waystation.runtime.chance import Chance
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
 from waystation.runtime.timers import Timers
-from waystation.sharing.settings import ShareSettings
 from waystation.scheduling.settings import ScheduleSettings
+from waystation.sharing.settings import ShareSettings
 from waystation.storage.directory import DataDirectory
 from waystation.storage.flusher import Flusher
 from waystation.telemetry.metrics import Registry
@@ -124,6 +129,8 @@ class Broker:
         self.directories = directories
         self.timers = Timers(clock)
         self.replicas = Replicas(lambda: self._acting_on)
+        self.views = Views(lambda: self._acting_on, self.replicas, registry)
+        self.scanner = Scanner(loop.call_soon, clock)
         self.long_polls = LongPolls()
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
@@ -157,16 +164,6 @@ class Broker:
         self.groups = GroupCoordinators(
             self.node,
             self.replicas,
-        self.queues = Queues(
-            self.replicas,
-            self.share_persister,
-            self.group_options.of_share_group,
-            lambda: self.share_settings,
-            clock=clock,
-            timers=self.timers,
-            defer=loop.call_soon,
-            registry=registry,
-        )
             self.topics,
             lambda: self._group_settings,
             lambda: self.share_settings,
@@ -245,6 +242,32 @@ class Broker:
             markers,
             self.producer_ids,
             clock,
+        )
+        dead_letter_topics = DeadLetterTopics(
+            self.courier, self.topics, self.configs, lambda: self._acting_on
+        )
+        self.dead_letters = DeadLetters(
+            dead_letter_topics, clock=clock, timers=self.timers, registry=registry
+        )
+        self.redrives = Redrives(
+            self.replicas,
+            self.share_persister,
+            dead_letter_topics,
+            self.group_options,
+            clock=clock,
+            timers=self.timers,
+            registry=registry,
+        )
+        self.queues = Queues(
+            self.replicas,
+            self.share_persister,
+            self.group_options.of_share_group,
+            lambda: self.share_settings,
+            clock=clock,
+            timers=self.timers,
+            defer=loop.call_soon,
+            registry=registry,
+            dead_letters=self.dead_letters,
         )
         self._schedule_settings = self._schedules_started_with = schedule_settings
         self.schedules = Schedules(
@@ -339,13 +362,13 @@ class Broker:
             directories,
             self._holdings,
             archives,
+            Acknowledged(
+                self.share_persister, lambda: self.share_states.exists, archives, self.replicas
+            ),
             self.hanging,
             lambda: self.settings,
             clock,
         )
-            Acknowledged(
-                self.share_persister, lambda: self.share_states.exists, archives, self.replicas
-            ),
         self._cleaning = Cleaning(
             self.replicas, archives, lambda: self.settings, clock, chance, registry
         )
@@ -401,6 +424,7 @@ class Broker:
         self._tasks.spawn(self._cleaning.run(), "cleaning")
         self._tasks.spawn(self._schedule_cleaning.run(), "schedule-cleaning")
         self._tasks.spawn(self.survey.run(), "group-survey")
+        self.dead_letters.start()
 
     async def hand_over(self) -> None:
         """Let others lead what this broker leads, before it stops serving."""
@@ -425,6 +449,8 @@ class Broker:
         await self._cleaning.close()
         await self._schedule_cleaning.close()
         await self.schedules.aclose()
+        await self.dead_letters.aclose()
+        await self.redrives.aclose()
         await self.courier.aclose()
         await self.hanging.aclose()
         await self.transactions.aclose()
@@ -476,18 +502,20 @@ class Broker:
         self._reconfigured(after)
         self.peers.follow(after)
         await self._holdings.carry_out(duties(before, after, self.node))
+        self.views.follow(after)
         self.followers.follow(before, after)
         self._in_sync.follow(after)
         self.share_states.follow(after)
         self.groups.follow(after, self.configs.archive_groups(after))
         self.transactions.follow(after)
         self.schedules.follow()
+        self.queues.look_again()
+        self.redrives.follow()
 
     def _settings_of(self, topic: str) -> TopicSettings:
         return self.schedules.settings_of(topic)
 
     def _internal_replication(self) -> dict[str, int]:
-        self.queues.look_again()
         return {
             OFFSETS_TOPIC: self._group_settings.offsets_topic_replication_factor,
             STATE_TOPIC: self._transaction_settings.transaction_state_log_replication_factor,

@@ -54,6 +54,11 @@ class GroupOptions:
             group_consumer_heartbeat_interval_ms=own.consumer_heartbeat_interval_ms,
         )
 
+    def dead_letter_topics(self) -> set[str]:
+        """The topics that groups name for their dead letters."""
+        groups = self._image().group_configs
+        return {self.of_share_group(one).dead_letter_topic for one in groups} - {""}
+
     def explain(self, group_id: str) -> list[Explained]:
         """Every option of a group, its value, and who gave it."""
         return explain_group(self._image(), group_id, (self._queue_base(), self._member_base()))

@@ -19,6 +19,7 @@ from waystation.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponse,
 )
 from waystation.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from waystation.messages.cancel_redrive import CancelRedriveRequest, CancelRedriveResponse
 from waystation.messages.cancel_scheduled import CancelScheduledRequest, CancelScheduledResponse
 from waystation.messages.cluster_status import ClusterStatusRequest, ClusterStatusResponse
 from waystation.messages.consumer_group_describe import (
@@ -29,6 +30,7 @@ from waystation.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from waystation.messages.count_matching import CountMatchingRequest, CountMatchingResponse
 from waystation.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from waystation.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from waystation.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -50,6 +52,7 @@ from waystation.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+from waystation.messages.describe_redrive import DescribeRedriveRequest, DescribeRedriveResponse
 from waystation.messages.describe_scheduled import (
     DescribeScheduledRequest,
     DescribeScheduledResponse,
@@ -66,6 +69,7 @@ from waystation.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from waystation.messages.describe_views import DescribeViewsRequest, DescribeViewsResponse
 from waystation.messages.drain_broker import DrainBrokerRequest, DrainBrokerResponse
 from waystation.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from waystation.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -108,6 +112,10 @@ from waystation.messages.read_share_group_state import (
 from waystation.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
+)
+from waystation.messages.redrive_dead_letters import (
+    RedriveDeadLettersRequest,
+    RedriveDeadLettersResponse,
 )
 from waystation.messages.retime_scheduled import RetimeScheduledRequest, RetimeScheduledResponse
 from waystation.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -226,6 +234,11 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.DESCRIBE_SCHEDULED: (DescribeScheduledRequest, DescribeScheduledResponse),
     ApiKey.CANCEL_SCHEDULED: (CancelScheduledRequest, CancelScheduledResponse),
     ApiKey.RETIME_SCHEDULED: (RetimeScheduledRequest, RetimeScheduledResponse),
+    ApiKey.DESCRIBE_VIEWS: (DescribeViewsRequest, DescribeViewsResponse),
+    ApiKey.COUNT_MATCHING: (CountMatchingRequest, CountMatchingResponse),
+    ApiKey.REDRIVE_DEAD_LETTERS: (RedriveDeadLettersRequest, RedriveDeadLettersResponse),
+    ApiKey.DESCRIBE_REDRIVE: (DescribeRedriveRequest, DescribeRedriveResponse),
+    ApiKey.CANCEL_REDRIVE: (CancelRedriveRequest, CancelRedriveResponse),
 }
 
 

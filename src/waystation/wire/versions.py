@@ -89,6 +89,11 @@ class ApiKey(IntEnum):
     DESCRIBE_SCHEDULED = 10_011
     CANCEL_SCHEDULED = 10_012
     RETIME_SCHEDULED = 10_013
+    DESCRIBE_VIEWS = 10_020
+    COUNT_MATCHING = 10_021
+    REDRIVE_DEAD_LETTERS = 10_030
+    DESCRIBE_REDRIVE = 10_031
+    CANCEL_REDRIVE = 10_032
 
 
 class Versions(NamedTuple):
@@ -184,4 +189,9 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.DESCRIBE_SCHEDULED: _spoken("0", "0+"),
     ApiKey.CANCEL_SCHEDULED: _spoken("0", "0+"),
     ApiKey.RETIME_SCHEDULED: _spoken("0", "0+"),
+    ApiKey.DESCRIBE_VIEWS: _spoken("0", "0+"),
+    ApiKey.COUNT_MATCHING: _spoken("0", "0+"),
+    ApiKey.REDRIVE_DEAD_LETTERS: _spoken("0", "0+"),
+    ApiKey.DESCRIBE_REDRIVE: _spoken("0", "0+"),
+    ApiKey.CANCEL_REDRIVE: _spoken("0", "0+"),
 }
