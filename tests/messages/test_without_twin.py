@@ -14,6 +14,7 @@ import pytest
 from tests.messages.arbitrary import instance
 from tests.messages.generated import WITHOUT_TWIN
 from tests.messages.scheduled_bytes import SCHEDULED
+from tests.messages.view_bytes import VIEWS
 
 from waystation.messages.catalog import MESSAGES
 from waystation.messages.cluster_status import (
@@ -49,6 +50,7 @@ OWN_APIS = {
         ApiKey.CANCEL_SCHEDULED,
         ApiKey.RETIME_SCHEDULED,
     ),
+    "views.md": (ApiKey.DESCRIBE_VIEWS, ApiKey.COUNT_MATCHING),
 }
 
 WRITTEN: list[tuple[Message, int, str]] = [
@@ -179,6 +181,7 @@ WRITTEN: list[tuple[Message, int, str]] = [
         "00000001  0000000000001267  00000001 0001 74 00000001 00000005 0034",
     ),
     *SCHEDULED,
+    *VIEWS,
 ]
 
 

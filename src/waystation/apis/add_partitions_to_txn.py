@@ -122,6 +122,8 @@ def _add(broker: Broker, add: Add, version: int, done: Callable[[_Codes], None])
 def _refusal(image: ClusterImage, name: TopicPartition, *, by_client: bool) -> int:
     if by_client and name.topic in INTERNAL_TOPICS:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if name.topic in image.views:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     topic = image.topics.get(name.topic)
     if topic is None or not 0 <= name.partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -4,6 +4,7 @@ from waystation.apis.call import Call
 from waystation.apis.coordinated import GROUP_OPERATIONS, Decide, ask_each, nameless, replying
 from waystation.broker.broker import Broker
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.views import find_shown_by_id
 from waystation.groups.commands import ConsumerGroupDescription, ConsumerMemberDescription
 from waystation.groups.records import Partitions
 from waystation.messages.consumer_group_describe import (
@@ -79,10 +80,10 @@ def _assignment(image: ClusterImage, partitions: Partitions) -> Assignment:
         topic_partitions=[
             TopicPartitions(
                 topic_id=topic_id,
-                topic_name=image.topics_by_id[topic_id].name,
+                topic_name=topic.name,
                 partitions=list(indexes),
             )
             for topic_id, indexes in partitions
-            if topic_id in image.topics_by_id
+            if (topic := find_shown_by_id(image, topic_id)) is not None
         ]
     )

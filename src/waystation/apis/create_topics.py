@@ -1,4 +1,7 @@
-"""CreateTopics: each topic asked for, or why it cannot be."""
+"""CreateTopics: each topic asked for, or why it cannot be.
+
+One with the option ``view.on`` becomes a view (``cluster/views.py``).
+"""
 
 from waystation.apis.call import Call
 from waystation.apis.deadline import within
@@ -7,6 +10,7 @@ from waystation.broker.broker import Broker
 from waystation.broker.topics import Outcomes
 from waystation.cluster.effective import Explained
 from waystation.cluster.topics import TopicPlan, TopicSpec
+from waystation.cluster.views import is_wanted
 from waystation.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -58,8 +62,14 @@ def _result(
         topic_id=outcome.id,
         num_partitions=outcome.partitions,
         replication_factor=outcome.replication_factor,
-        configs=[_config(one) for one in broker.configs.explain_topic(name, outcome.options)],
+        configs=[_config(one) for one in _options(broker, name, outcome)],
     )
+
+
+def _options(broker: Broker, name: str, plan: TopicPlan) -> list[Explained]:
+    if is_wanted(plan.options):
+        return broker.configs.explain_view(plan.options)
+    return broker.configs.explain_topic(name, plan.options)
 
 
 def _config(one: Explained) -> CreatableTopicConfigs:

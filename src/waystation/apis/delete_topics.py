@@ -1,9 +1,10 @@
-"""DeleteTopics: topics and all their records, by name or by id."""
+"""DeleteTopics: topics and all their records, or views, which have none, by name or by id."""
 
 from waystation.apis.call import Call
 from waystation.apis.deadline import within
 from waystation.apis.repeated import repeated
 from waystation.broker.broker import Broker
+from waystation.cluster.views import shown, shown_by_id
 from waystation.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -54,9 +55,9 @@ async def _delete(
         if twice:
             raise InvalidRequestError("the topic is named twice")
         topic = (
-            broker.image.topic_by_id(TopicId(asked.topic_id))
+            shown_by_id(broker.image, TopicId(asked.topic_id))
             if asked.name is None
-            else broker.image.topic(asked.name)
+            else shown(broker.image, asked.name)
         )
         result.name, result.topic_id = topic.name, topic.id
         broker.check_writable(topic.name)

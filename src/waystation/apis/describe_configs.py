@@ -5,6 +5,7 @@ from waystation.apis.errors import told
 from waystation.apis.resources import BROKER, GROUP, TOPIC, broker_named, group_named, unknown_kind
 from waystation.broker.broker import Broker
 from waystation.cluster.effective import Explained, Source
+from waystation.cluster.views import ON, WHERE
 from waystation.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -43,16 +44,25 @@ def _resource(
         return result
     keys = asked.configuration_keys
     result.configs = [
-        _config(one, request, fixed=asked.resource_type == BROKER and not one.option.live)
+        _config(one, request, fixed=_is_fixed(broker, asked, one))
         for one in explained
         if not keys or one.name in keys
     ]
     return result
 
 
+def _is_fixed(broker: Broker, asked: DescribeConfigsResource, one: Explained) -> bool:
+    if asked.resource_type == BROKER:
+        return not one.option.live
+    return asked.resource_type == TOPIC and asked.resource_name in broker.image.views
+
+
 def _explain(broker: Broker, asked: DescribeConfigsResource) -> list[Explained]:
     if asked.resource_type == TOPIC:
         check_topic_name(asked.resource_name)
+        view = broker.image.views.get(asked.resource_name)
+        if view is not None:
+            return broker.configs.explain_view({ON: view.on, WHERE: view.where})
         broker.image.topic(asked.resource_name)
         return broker.configs.explain_topic(asked.resource_name)
     if asked.resource_type == BROKER:

@@ -5,6 +5,7 @@ from waystation.apis.metadata import TOPIC_OPERATIONS, offline
 from waystation.broker.broker import Broker
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import PartitionImage
+from waystation.cluster.views import find_shown, shown, shown_names
 from waystation.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -24,7 +25,7 @@ def answer(
 ) -> DescribeTopicPartitionsResponse:
     """One page, in the order of names, from the cursor on."""
     request, image = call.message, broker.image
-    names = sorted({one.name for one in request.topics}) or sorted(image.topics)
+    names = sorted({one.name for one in request.topics}) or sorted(shown_names(image))
     first = 0
     if request.cursor is not None:
         cursor = request.cursor
@@ -51,9 +52,9 @@ def _topic(
 ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
     """The partitions of one topic that fit, and the first that does not."""
     try:
-        if name not in image.topics:
+        if find_shown(image, name) is None:
             check_topic_name(name)
-        topic = image.topic(name)
+        topic = shown(image, name)
         if first < 0:
             raise InvalidRequestError(f"the cursor names partition {first}")
     except WaystationError as error:

@@ -3,7 +3,8 @@
 From version 7 a session remembers what a consumer reads; from 13 topics go by id.  Records
 are handed on as regions of files: the bytes never enter this process.  Who reads only committed
 records is told which transactions to leave out; what is still open is not sent.  One that names
-its rack may be told of a replica nearer by, and reads from that.
+its rack may be told of a replica nearer by, and reads from that.  What views show is looked for
+first (``broker/view_fetching.py``), and is bytes.
 
 What followers fetch is in ``replica_fetch.py``.
 """
@@ -18,6 +19,7 @@ from waystation.broker.broker import Broker
 from waystation.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, FetchSession
 from waystation.broker.fetching import READ_COMMITTED, Fetch, Found, Limits, Wanted
 from waystation.broker.replica_wire import Questions, read_questions
+from waystation.broker.view_fetching import ViewFetch
 from waystation.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -81,7 +83,20 @@ def _answer_consumer(broker: Broker, call: Call[FetchRequest]) -> None:
         broker.nearest(request.rack_id) if request.rack_id else None,
     )
     polls = broker.long_polls.of(call.connection)
-    Fetch(broker.replicas, wanted, limits, done, timers=broker.timers, polls=polls).start()
+    replicas, timers, views = broker.replicas, broker.timers, broker.views
+    if views.are_there and any(views.named(one.topic, one.topic_id) for one in wanted):
+        ViewFetch(
+            replicas,
+            wanted,
+            limits,
+            done,
+            timers=timers,
+            polls=polls,
+            views=views,
+            scanner=broker.scanner,
+        ).start()
+    else:
+        Fetch(replicas, wanted, limits, done, timers=timers, polls=polls).start()
 
 
 def _session(broker: Broker, call: Call[FetchRequest]) -> tuple[FetchSession | None, list[Wanted]]:

@@ -89,7 +89,7 @@ def _partition(
             raise UnsupportedVersionError(
                 f"{asked.timestamp} is neither a time nor a special offset in version {version}"
             )
-        partition = broker.replicas.get(topic, asked.partition_index)
+        partition = broker.replicas.get_source(topic, asked.partition_index)
         partition.check_epoch(asked.current_leader_epoch)
         stable_only = call.message.isolation_level == READ_COMMITTED
         end = partition.last_stable if stable_only else partition.high_watermark

@@ -5,6 +5,7 @@ from waystation.broker.broker import Broker
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import BrokerImage, PartitionImage, TopicImage
 from waystation.cluster.topics import TopicSpec
+from waystation.cluster.views import find_shown, shown, shown_by_id, shown_names
 from waystation.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -33,7 +34,7 @@ async def answer(broker: Broker, call: Call[MetadataRequest]) -> MetadataRespons
     request = call.message
     refused: Refusals = {}
     if request.topics is None or (call.version == 0 and not request.topics):
-        asked = [MetadataRequestTopic(name=name) for name in broker.image.topics]
+        asked = [MetadataRequestTopic(name=name) for name in shown_names(broker.image)]
     else:
         asked = list({(one.name, one.topic_id): one for one in request.topics}.values())
         if call.version < _IDS_FROM_VERSION and any(map(_by_id, asked)):
@@ -61,7 +62,8 @@ def _by_id_too_early(asked: list[MetadataRequestTopic]) -> MetadataResponse:
 
 async def _create_missing(broker: Broker, asked: list[MetadataRequestTopic]) -> Refusals:
     """Make topics on first use; which of them could not be, and why."""
-    missing = [one.name for one in asked if one.name and one.name not in broker.image.topics]
+    image = broker.image
+    missing = [one.name for one in asked if one.name and find_shown(image, one.name) is None]
     if not missing:
         return {}
     outcomes = await broker.topics.create([TopicSpec(name) for name in missing])
@@ -101,12 +103,12 @@ def _topic(
 ) -> MetadataResponseTopic:
     try:
         if asked.name is None:
-            return _described(image, image.topic_by_id(TopicId(asked.topic_id)))
-        if asked.name not in image.topics:
+            return _described(image, shown_by_id(image, TopicId(asked.topic_id)))
+        if find_shown(image, asked.name) is None:
             check_topic_name(asked.name)
             if asked.name in refused:
                 raise refused[asked.name]
-        return _described(image, image.topic(asked.name))
+        return _described(image, shown(image, asked.name))
     except WaystationError as error:
         return MetadataResponseTopic(
             error_code=error.code, name=asked.name, topic_id=asked.topic_id

@@ -8,6 +8,7 @@ from waystation.apis.errors import told
 from waystation.broker.broker import Broker
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import TopicImage
+from waystation.cluster.views import shown, shown_by_id
 from waystation.groups.commands import Commit, Committed, OffsetToCommit
 from waystation.messages.offset_commit import (
     OffsetCommitRequest,
@@ -81,7 +82,7 @@ def _plan(image: ClusterImage, request: OffsetCommitRequest, *, by_id: bool) -> 
 
 
 def _topic(image: ClusterImage, topic: OffsetCommitRequestTopic, *, by_id: bool) -> TopicImage:
-    return image.topic_by_id(TopicId(topic.topic_id)) if by_id else image.topic(topic.name)
+    return shown_by_id(image, TopicId(topic.topic_id)) if by_id else shown(image, topic.name)
 
 
 def check_partition(topic: TopicImage, partition: int) -> None:

@@ -8,6 +8,7 @@ from waystation.apis.errors import told
 from waystation.apis.offset_commit import check_partition
 from waystation.broker.broker import Broker
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.views import shown
 from waystation.groups.commands import DeletedOffsets, DeleteOffsets
 from waystation.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -52,7 +53,7 @@ def _plan(image: ClusterImage, request: OffsetDeleteRequest) -> _Plan:
             result = OffsetDeleteResponsePartition(partition_index=index)
             outcome.partitions.append(result)
             try:
-                check_partition(image.topic(topic.name), index)
+                check_partition(shown(image, topic.name), index)
             except WaystationError as error:
                 result.error_code = error.code
             else:

@@ -13,6 +13,7 @@ from waystation.apis.call import Call
 from waystation.apis.coordinated import Decide, ask_each, replying
 from waystation.broker.broker import Broker
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.views import find_shown, find_shown_by_id
 from waystation.groups.commands import FetchedOffset, FetchedOffsets, FetchOffsets
 from waystation.messages.offset_fetch import (
     NO_COMMITTED_OFFSET,
@@ -69,7 +70,7 @@ def _question(
 ) -> _Question:
     if call.version >= _IDS_FROM_VERSION:
         for topic in group.topics or ():
-            known = image.topics_by_id.get(TopicId(topic.topic_id))
+            known = find_shown_by_id(image, TopicId(topic.topic_id))
             topic.name = "" if known is None else known.name
     return _Question(group, group.topics)
 
@@ -121,7 +122,7 @@ def _all(
     topics = []
     for name, offsets in groupby(answer.offsets, lambda one: one.topic):
         partitions = [_partition(one) for one in offsets]
-        known = image.topics.get(name)
+        known = find_shown(image, name)
         if known is not None:
             topics.append(
                 OffsetFetchResponseTopic(name=name, topic_id=known.id, partitions=partitions)

@@ -28,7 +28,7 @@ def answer(broker: Broker, call: Call[OffsetForLeaderEpochRequest]) -> OffsetFor
 def _partition(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     told = EpochEndOffset(partition=asked.partition)
     try:
-        partition = broker.replicas.get(topic, asked.partition)
+        partition = broker.replicas.get_source(topic, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
         told.leader_epoch, told.end_offset = partition.epoch_end(LeaderEpoch(asked.leader_epoch))
     except WaystationError as error:

@@ -14,6 +14,7 @@ from waystation.broker.broker import Broker
 from waystation.broker.coordinators import OFFSETS_TOPIC
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.parts import TopicImage
+from waystation.cluster.views import shown
 from waystation.groups.commands import Committed, OffsetToCommit, TransactionalCommit
 from waystation.groups.inquiries import Inquiry
 from waystation.messages.txn_offset_commit import (
@@ -65,7 +66,7 @@ def _plan(image: ClusterImage, request: TxnOffsetCommitRequest) -> _Plan:
             result = TxnOffsetCommitResponsePartition(partition_index=one.partition_index)
             outcome.partitions.append(result)
             try:
-                known = image.topic(topic.name)
+                known = shown(image, topic.name)
                 check_partition(known, one.partition_index)
             except WaystationError as error:
                 result.error_code = error.code

@@ -7,6 +7,8 @@ from typing import TypeVar
 from waystation.broker.settings import BrokerSettings
 from waystation.cluster.effective import (
     Explained,
+    Setting,
+    Source,
     archive_groups,
     broker_settings,
     explain_broker,
@@ -18,8 +20,9 @@ from waystation.cluster.parts import ConfigImage
 from waystation.cluster.placement import default_factor, sites_for_new
 from waystation.cluster.policies import PolicyOf, policy_of
 from waystation.cluster.topics import TopicDefaults
+from waystation.cluster.views import ON, ViewSettings
 from waystation.model.ids import NodeId
-from waystation.model.settings import Option
+from waystation.model.settings import Option, options_of
 from waystation.model.topics import TopicSettings
 
 T = TypeVar("T")
@@ -106,6 +109,14 @@ class Configs:
             own = {**image.topic_configs, name: ConfigImage(options, 0)}
             image = replace(image, topic_configs=own)
         return explain_topic(image, name, self._node, self._static)
+
+    def explain_view(self, options: Mapping[str, str]) -> list[Explained]:
+        """What makes a view, and every option of its topic, by which it lives."""
+        own = [
+            Explained(one, one.name, (Setting(one.name, options[one.name], Source.TOPIC),))
+            for one in options_of(ViewSettings)
+        ]
+        return own + self.explain_topic(options[ON])
 
     def explain_broker(self) -> list[Explained]:
         """Every option of this broker."""

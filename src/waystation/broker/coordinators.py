@@ -14,7 +14,8 @@ from waystation.broker.replicas import Replicas
 from waystation.broker.share_orders import ShareOrders
 from waystation.broker.topics import Topics
 from waystation.cluster.image import ClusterImage
-from waystation.cluster.parts import TopicImage
+from waystation.cluster.parts import INTERNAL_TOPICS, TopicImage
+from waystation.cluster.views import find_shown, find_shown_by_id, shown_names
 from waystation.groups.commands import TopicSeen
 from waystation.groups.records import OffsetCommitted, Record
 from waystation.groups.settings import GroupSettings
@@ -36,7 +37,10 @@ _COMMITS = (OffsetCommitted, InTransaction)
 
 
 class TopicsNow:
-    """The cluster's topics as groups look at them; internal ones are not offered by name."""
+    """The cluster's topics and views as groups look at them.
+
+    Internal ones are not offered by name.
+    """
 
     __slots__ = ("_archives", "_image", "version")
 
@@ -48,22 +52,23 @@ class TopicsNow:
     def adopt(self, image: ClusterImage, archives: Collection[str] = ()) -> bool:
         """Look at another image; whether a topic came, grew or went."""
         before, self._image, self._archives = self._image, image, archives
-        if before.topics is image.topics or _sizes(before) == _sizes(image):
+        same = before.topics is image.topics and before.views is image.views
+        if same or _sizes(before) == _sizes(image):
             return False
         self.version += 1
         return True
 
     def named(self, name: str) -> TopicSeen | None:
         """The topic of that name."""
-        return _seen(self._image.topics.get(name))
+        return _seen(find_shown(self._image, name))
 
     def of_id(self, topic_id: TopicId) -> TopicSeen | None:
         """The topic of that id."""
-        return _seen(self._image.topics_by_id.get(topic_id))
+        return _seen(find_shown_by_id(self._image, topic_id))
 
     def names(self) -> Iterable[str]:
         """What a regular expression may choose from."""
-        return [name for name, topic in self._image.topics.items() if not topic.internal]
+        return [name for name in shown_names(self._image) if name not in INTERNAL_TOPICS]
 
     def wait_for(self, group_id: str) -> bool:
         """Whether a topic keeps what that group has not committed."""
@@ -182,4 +187,5 @@ def _seen(topic: TopicImage | None) -> TopicSeen | None:
 
 
 def _sizes(image: ClusterImage) -> dict[TopicId, int]:
-    return {topic_id: len(topic.partitions) for topic_id, topic in image.topics_by_id.items()}
+    shown = (find_shown(image, name) for name in shown_names(image))
+    return {topic.id: len(topic.partitions) for topic in shown if topic is not None}

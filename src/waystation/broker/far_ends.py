@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 
 from waystation.broker.peers import Peers
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.views import find_shown
 from waystation.messages.list_offsets import (
     LATEST,
     ListOffsetsPartition,
@@ -39,7 +40,7 @@ class FarEnds:
         return ends
 
     def _leader_of(self, name: TopicPartition) -> NodeId | None:
-        topic = self._image().topics.get(name.topic)
+        topic = find_shown(self._image(), name.topic)
         if topic is None or name.partition >= len(topic.partitions):
             return None
         return topic.partitions[name.partition].leader

@@ -89,7 +89,7 @@ class Found(NamedTuple):
 
     wanted: Wanted
     error: WaystationError | None = None
-    region: FileRegion | None = None
+    region: FileRegion | memoryview | None = None
     high_watermark: Offset = NO_OFFSET
     log_start: Offset = NO_OFFSET
     last_stable: Offset = NO_OFFSET
@@ -206,11 +206,15 @@ class Fetch:
             if enough or limits.max_wait_ms <= 0:
                 self._end(found)
                 return
+        self._wait()
+
+    def _wait(self) -> None:
         for _, partition in self._pairs:
             if partition is not None:
                 partition.read_waiters.add(self._retry)
         self._polls.fetches[self] = None
-        self._timer = self._timers.call_later(limits.max_wait_ms / 1_000, self.end_now)
+        wait_s = max(self._limits.max_wait_ms, 0) / 1_000
+        self._timer = self._timers.call_later(wait_s, self._run_out)
 
     def _is_hasty(self) -> bool:
         """Whether waiting a little spares more work than it costs time."""
@@ -249,6 +253,10 @@ class Fetch:
         found, enough = self._read()
         if enough:
             self._end(found)
+
+    def _run_out(self) -> None:
+        """The time is up."""
+        self.end_now()
 
     def end_now(self) -> None:
         """Answer with what there is: the time is up, or the node shuts down."""
@@ -298,16 +306,11 @@ class Fetch:
                 unknown = self._replicas.unknown(one.topic, one.partition, one.topic_id)
                 result = Found(one, unknown)
             else:
-                result = _read_one(one, partition, left, self._limits, at_least_one=total == 0)
+                result = read_one(one, partition, left, self._limits, at_least_one=total == 0)
             found.append(result)
             total += result.nbytes
             left -= result.nbytes
-            urgent = (
-                urgent
-                or result.error is not None
-                or result.diverging is not None
-                or result.nearer != NOBODY
-            )
+            urgent = urgent or is_urgent(result)
         return found, urgent or total >= self._limits.min_bytes
 
 
@@ -316,10 +319,18 @@ def _is_wary(one: Wanted) -> bool:
     return one.leader_epoch >= 0 or one.last_fetched_epoch >= 0
 
 
-def _read_one(
+def is_urgent(found: Found) -> bool:
+    """Whether the client must hear of it at once."""
+    return found.error is not None or found.diverging is not None or found.nearer != NOBODY
+
+
+def read_one(
     one: Wanted, partition: Partition, left: int, limits: Limits, *, at_least_one: bool
 ) -> Found:
-    """HOT: once per partition of a fetch that has something to read."""
+    """What one partition has; without room for it, only whether it may be read and how far.
+
+    HOT: once per partition of a fetch that has something to read.
+    """
     stable_only, nearer = limits.stable_only, limits.nearer
     try:
         log = partition.log

@@ -141,7 +141,7 @@ class GroupSurvey:
     def _region(self, place: Place) -> _Look | None:
         """The batch that holds the first message the group has not processed, or markers first."""
         _, topic, number, committed = place
-        partition = self._replicas.find(topic, number)
+        partition = self._replicas.find_source(topic, number)
         if partition is None:
             return None
         offset = max(Offset(committed), partition.log.log_start)
@@ -222,7 +222,7 @@ class _Furthest:
         HOT: once per committed offset and survey.
         """
         self.count += 1
-        partition = self._replicas.find(place[1], place[2])
+        partition = self._replicas.find_source(place[1], place[2])
         end = self._end_elsewhere(place) if partition is None else partition.high_watermark
         if end is None:
             return

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from waystation.cluster.image import ClusterImage
 from waystation.model.errors import (
+    IsViewError,
     NotLeaderError,
     UnknownTopicError,
     UnknownTopicIdError,
@@ -72,9 +73,26 @@ class Replicas:
             raise self.unknown(topic, partition, topic_id)
         return found
 
+    def get_source(self, topic: str, partition: int) -> Partition:
+        """The partition that readers of a topic or view are answered from."""
+        view = self._image().views.get(topic) if (topic, partition) not in self._by_name else None
+        if view is not None:
+            return self.get("", partition, view.on_id)
+        return self.get(topic, partition)
+
+    def find_source(self, topic: str, partition: int) -> Partition | None:
+        """The same, if this broker holds it."""
+        found = self._by_name.get((topic, partition))
+        if found is None and (view := self._image().views.get(topic)) is not None:
+            return self._by_id.get((view.on_id, partition))
+        return found
+
     def unknown(self, topic: str, partition: int, topic_id: TopicId) -> WaystationError:
-        """The error that tells a client to look again, and where."""
+        """The error that tells a client to look again, and where; or that it is a view."""
         image = self._image()
+        view = image.views.get(topic) if topic else image.views_by_id.get(topic_id)
+        if view is not None:
+            return IsViewError(view.name, view.on)
         known = image.topics.get(topic) if topic else image.topics_by_id.get(topic_id)
         if known is not None and 0 <= partition < len(known.partitions):
             state = known.partitions[partition]

@@ -72,6 +72,7 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Show members, what each reads, and how far the group is behind.
 
     LAG is the number of messages that wait, SECONDS how long the oldest of them has waited.
+    In a view only messages that it shows are counted; 12+ says that it was too far to count all.
     """
 
     async def work(admin: "Admin") -> None:
@@ -128,6 +129,7 @@ def _lag(where: "TopicPartition", lag: "PartitionLag", reader: str | None) -> di
         "lag": lag.messages,
         "lag_seconds": lag.seconds(_now_ms()),
         "member": reader,
+        **({} if lag.counted_to is None else {"lag_counted_to": lag.counted_to}),
     }
 
 
@@ -163,6 +165,12 @@ def _show(told: dict[str, Any]) -> None:
     say(f"total lag: {messages}, the oldest {total['lag_seconds']:.1f} s old")
 
 
+def _shown_lag(one: dict[str, Any]) -> object:
+    if one.get("lag_counted_to", one["end"]) < one["end"]:
+        return f"{one['lag']}+"
+    return _or_dash(one["lag"])
+
+
 def _partition_row(one: dict[str, Any]) -> tuple[object, ...]:
     seconds = one["lag_seconds"]
     return (
@@ -170,7 +178,7 @@ def _partition_row(one: dict[str, Any]) -> tuple[object, ...]:
         one["partition"],
         _or_dash(one["committed"]),
         one["end"],
-        _or_dash(one["lag"]),
+        _shown_lag(one),
         "-" if seconds is None else f"{seconds:.1f}",
         _or_dash(one["member"]),
     )

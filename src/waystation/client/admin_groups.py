@@ -7,6 +7,7 @@ them may be asked twice.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from waystation.client.admin_views import MatchCount, ViewAdministration
 from waystation.client.coordinator import Coordinator
 from waystation.client.errors import error_of
 from waystation.client.group_descriptions import (
@@ -62,7 +63,7 @@ _READING_MS = 10_000
 T = TypeVar("T")
 
 
-class GroupAdministration:
+class GroupAdministration(ViewAdministration):
     """The part of an admin that is about groups."""
 
     _router: Router
@@ -211,12 +212,18 @@ class GroupAdministration:
             _READING_MS,
             found_more,
         )
+        views = await self._views_among(where.topic for where in behind)
+        ahead = {where: offset for where, offset in behind.items() if where.topic in views}
+        counts = await self.count_matching(ahead)
         return {
-            where: PartitionLag(
-                committed[where].offset if where in committed else None,
-                starts[where].offset,
-                ends[where].offset,
-                oldest.get(where),
+            where: _lag_of(
+                PartitionLag(
+                    committed[where].offset if where in committed else None,
+                    starts[where].offset,
+                    ends[where].offset,
+                    oldest.get(where),
+                ),
+                counts.get(where),
             )
             for where in wanted
         }
@@ -326,6 +333,12 @@ async def _describe_classic_group(coordinator: Coordinator) -> GroupDescription:
     return GroupDescription(
         told.group_id, "classic", told.group_state, told.protocol_data, where, members
     )
+
+
+def _lag_of(lag: PartitionLag, count: MatchCount | None) -> PartitionLag:
+    if count is None:
+        return lag
+    return lag._replace(matches=count.matches, counted_to=count.next_offset)
 
 
 def _flat(assignment: Assignment) -> tuple[TopicPartition, ...]:

@@ -50,6 +50,10 @@ class PartitionLag(NamedTuple):
     end: Offset
     oldest_at: Millis | None
     """The timestamp of the oldest message that is not processed; ``None`` without one."""
+    matches: int | None = None
+    """Of a view: how many messages it shows that are not processed, as far as was looked."""
+    counted_to: Offset | None = None
+    """Of a view: how far that is."""
 
     @property
     def messages(self) -> int | None:
@@ -57,9 +61,12 @@ class PartitionLag(NamedTuple):
 
         Counted by offsets, as Kafka's tools do: a transaction's marker counts as one, and stays
         if the group commits the offset after its last message; ``oldest_at`` is ``None`` then.
+        Those of a view are counted one by one.
         """
         if self.committed is None:
             return None
+        if self.matches is not None:
+            return self.matches
         return max(self.end - max(self.committed, self.start), 0)
 
     def seconds(self, now: Millis) -> float | None:
