@@ -35,6 +35,7 @@ COMMANDS = {
     "consume": "Print messages.",
     "group": "List, describe, reset and delete consumer groups.",
     "schedule": "Send messages for later; list, cancel and re-time them.",
+    "view": "Create, list, describe and delete views: filtered topics.",
     "txn": "List, describe and end transactions.",
     "cluster": "Start, watch, move and rescue several brokers.",
     "sink": "List, show and resolve what Spark writes into topics.",
