@@ -261,8 +261,8 @@ def _json(message: "Message") -> bytes:
     import msgspec
 
     fields: dict[str, object] = {
-        "key": _readable(message.key),
-        "value": _readable(message.value),
+        "key": readable(message.key),
+        "value": readable(message.value),
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
@@ -271,11 +271,11 @@ def _json(message: "Message") -> bytes:
         "crc": message.crc,
     }
     if message.headers:
-        fields["headers"] = [[name, _readable(content)] for name, content in message.headers]
+        fields["headers"] = [[name, readable(content)] for name, content in message.headers]
     return msgspec.json.encode(fields) + b"\n"
 
 
-def _readable(payload: bytes | None) -> str | dict[str, str] | None:
+def readable(payload: bytes | None) -> str | dict[str, str] | None:
     """Text where it is text; else base64, in an object that cannot be mistaken for text."""
     if payload is None:
         return None

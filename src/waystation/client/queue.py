@@ -155,6 +155,13 @@ class Queue:
 
     # --- receiving ------------------------------------------------------------------------------
 
+    async def join(self) -> None:
+        """Become a member of the group, and return once it has assigned something to read.
+
+        ``receive`` joins as well, and waits for that no longer than for messages.
+        """
+        await (await self._receiver()).joined()
+
     async def receive(self, max_messages: int = 10, wait_ms: int = 1000) -> list[QueueMessage]:
         """Up to ``max_messages``, as soon as there is one; an empty list if none came in time.
 

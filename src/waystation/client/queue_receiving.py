@@ -53,7 +53,7 @@ class Receiving:
         self._sessions: dict[NodeId, QueueSession] = {}
         self._life, self._talks = Tasks(), Tasks()
         self._waiting: deque[QueueMessage] = deque()
-        self._arrived = asyncio.Event()
+        self._arrived, self._joined = asyncio.Event(), asyncio.Event()
         self._wants: dict[object, tuple[int, float]] = {}
         """How many messages each ``receive`` wants, and until when."""
         self._trouble: WaystationError | None = None
@@ -119,6 +119,12 @@ class Receiving:
         finally:
             self._wants.pop(ticket, None)
             self._mind_what_waits()
+
+    async def joined(self) -> None:
+        """Wait until the group has given this member something to read."""
+        await self._joined.wait()
+        if not any(self._assignment.values()):
+            self._raise_trouble()
 
     def at_once(self, limit: int) -> list[QueueMessage]:
         """Messages that are here already."""
@@ -256,12 +262,15 @@ class Receiving:
         """Something is wrong that only the application can mend: the next ``receive`` raises."""
         self._trouble = error
         self._arrived.set()
+        self._joined.set()
 
     # --- partitions and their leaders -----------------------------------------------------------
 
     def _assigned(self, assignment: Assignment) -> None:
         self._assignment = assignment
         self._follow_leaders()
+        if any(assignment.values()):
+            self._joined.set()
 
     def _follow_leaders(self) -> None:
         """Let each leader's session read what is assigned and led there."""
