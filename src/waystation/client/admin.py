@@ -18,6 +18,8 @@ from waystation.client.admin_queues import QueueAdministration
 from waystation.client.admin_transactions import TransactionAdministration
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
 from waystation.client.connection import Connection
+from waystation.client.consumer import Consumer
+from waystation.client.dead_letters import DeadLetters
 from waystation.client.descriptions import (
     ConfigEntry,
     ConfigSource,
@@ -100,6 +102,14 @@ class Admin(
         self._clock = clock or SystemClock()
         self._router = Router(
             bootstrap, connection_settings(options), connect=connect, chance=chance
+        )
+        self._reader = lambda where: Consumer(
+            bootstrap=bootstrap,
+            where=where,
+            isolation="read_committed",
+            connect=connect,
+            clock=self._clock,
+            **options,
         )
 
     async def start(self) -> Self:
@@ -223,6 +233,10 @@ class Admin(
     def schedules(self, topic: str) -> Schedules:
         """What waits for its time to come to ``topic``: to be listed, cancelled, re-timed."""
         return Schedules(self._router, topic)
+
+    def dead_letters(self, topic: str) -> DeadLetters:
+        """What queues gave up and moved to ``topic``: to be read, and to be sent back."""
+        return DeadLetters(self._router, topic, self._reader)
 
     # --- options ----------------------------------------------------------------------------
 
