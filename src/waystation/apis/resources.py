@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from waystation.broker.posts import fits_into_a_key
-from waystation.cluster.keys import EVERY_BROKER
+from waystation.cluster.keys import EVERY_BROKER, group_config
+from waystation.coordination.store import KEY_CHARACTERS_MAX
 from waystation.model.errors import InvalidRequestError
 from waystation.model.ids import NodeId
 
@@ -28,8 +28,11 @@ def group_named(name: str) -> str:
     """The id of a group that options are of."""
     if name == "":
         raise InvalidRequestError("the group id is empty: options are those of one group")
-    if not fits_into_a_key(name):
-        raise InvalidRequestError(f"a group id of {len(name)} characters: nobody is called so")
+    if len(group_config(name)) > KEY_CHARACTERS_MAX:
+        raise InvalidRequestError(
+            f"a group id of {len(name)} characters is too long to have options of its own: "
+            f"{KEY_CHARACTERS_MAX - len(group_config(''))} plain characters may be"
+        )
     return name
 
 

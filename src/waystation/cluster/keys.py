@@ -74,13 +74,14 @@ def topic_config(name: str) -> str:
 
 def group_config(group_id: str) -> str:
     """A group's own options."""
-    # A dot may stand alone, or twice, which is no name to some stores.
-    return f"configs/group/{quote(group_id, safe='').replace('.', '%2E')}"
+    # A tilde stands for the percent sign, which no store need take; a dot alone is no name.
+    quoted = quote(group_id, safe="").replace("~", "%7E").replace(".", "%2E")
+    return f"configs/group/{quoted.replace('%', '~')}"
 
 
 def group_of(quoted: str) -> str:
     """The group whose options are kept under that name."""
-    return unquote(quoted)
+    return unquote(quoted.replace("~", "%"))
 
 
 def broker_config(name: str) -> str:
