@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import tests.apis.test_group_options
-import tests.apis.test_transaction_options  # noqa: F401, what the two show is shown
+import tests.apis.test_share_options
+import tests.apis.test_transaction_options  # noqa: F401, what these show is shown
 from tests.apis.asking import BROKER, TOPIC, Asking, fetch_request, session_request
 from tests.apis.clustering import ThreadedCluster
 from tests.apis.conftest import MakeNode
@@ -39,6 +40,9 @@ ELSEWHERE = {
     "open.files.max": "storage/test_directory.py",
     "recovery.bytes.max": "storage/test_directory.py",
     "offsets.retention.minutes": "groups/test_offsets.py",
+    "group.share.max.share.sessions": "sharing/test_sessions.py",
+    "group.share.partition.max.record.locks": "sharing/queues.py",
+    "group.share.partition.max.ranges": "sharing/queues.py",
     "broker.machine": "broker/test_controller.py",
     "replicas.share.machine": "broker/test_controller.py",
     "auto.leader.rebalance.enable": "broker/test_controller.py",
