@@ -399,6 +399,7 @@ class Partition:
         if self._doubt is not None:
             raise self._doubt
         appended = self.log.append(batch, peek(batch), state.epoch, now)
+        self.log.plain_from = self.log.log_end
         self.unflushed_records += 1
         self._appended(state, batch, appended.base_offset)
         return appended
