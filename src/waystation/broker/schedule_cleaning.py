@@ -10,6 +10,7 @@ nothing but itself.
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from waystation.broker.pace import Pace, StoppedError
@@ -37,8 +38,8 @@ _events = get_logger("schedules")
 class _Past(NamedTuple):
     """How a log was left by the last pass."""
 
-    applied: Offset
-    live: int
+    end: Offset
+    kept: int
 
 
 class ScheduleCleaning:
@@ -54,6 +55,7 @@ class ScheduleCleaning:
         self._settings = settings
         self._clock = clock
         self._pace = Pace(clock, lambda: settings().log_cleaner_io_max_bytes_per_second, _CPU_SHARE)
+        self._thread = ThreadPoolExecutor(1, "companions")
         self._past: dict[TopicPartition, _Past] = {}
 
     async def run(self) -> None:
@@ -71,18 +73,18 @@ class ScheduleCleaning:
                 except Exception as error:  # the outermost frame of this task
                     _events.error("cleaning.failed", exc_info=error)
 
-    def stop(self) -> None:
-        """Let a pass that is under way end soon; what it has not committed is swept away."""
+    async def close(self) -> None:
+        """End the thread; what it has not committed is swept away by the next start."""
         self._pace.stop()
+        await asyncio.to_thread(self._thread.shutdown)
 
     async def _look_at(self, keeper: ScheduleKeeper) -> None:
         schedule, log = keeper.schedule, keeper.partition.log
         if schedule is None or log.directory.offline is not None:
             return
         end = thinnable_end(log, min(schedule.applied, keeper.partition.last_stable))
-        if end <= log.log_start or not self._is_worth_it(keeper, schedule):
+        if end <= log.log_start or not self._is_worth_it(keeper, schedule, end):
             return
-        applied, live = schedule.applied, schedule.index.pending
         before_bytes, began_s = log.size_bytes, self._clock.monotonic()
         keeping = await self._needed(keeper, schedule, end)
         if keeping is None:
@@ -90,7 +92,7 @@ class ScheduleCleaning:
         thinning = Thinning(log, keeping, end, now=self._clock.now(), spent=self._pace.spent)
         await self._carry_out(thinning)
         if thinning.finished:
-            self._past[keeper.partition.name] = _Past(applied, live)
+            self._past[keeper.partition.name] = _Past(end, keeping.count)
             _events.info(
                 "companion.cleaned",
                 partition=str(log.name),
@@ -99,10 +101,10 @@ class ScheduleCleaning:
                 took_s=round(self._clock.monotonic() - began_s, 3),
             )
 
-    def _is_worth_it(self, keeper: ScheduleKeeper, schedule: Schedule) -> bool:
-        start = keeper.partition.log_start
-        past = self._past.get(keeper.partition.name, _Past(start, 0))
-        total = past.live + max(schedule.applied - past.applied, 0)
+    def _is_worth_it(self, keeper: ScheduleKeeper, schedule: Schedule, end: Offset) -> bool:
+        """Whether enough is dead before ``end``, if all that lies behind it were alive or dead."""
+        past = self._past.get(keeper.partition.name, _Past(keeper.partition.log_start, 0))
+        total = past.kept + max(end - past.end, 0)
         dead = total - schedule.index.pending
         ratio = keeper.partition.settings.min_cleanable_dirty_ratio
         return dead >= _LEAST_DEAD and dead > ratio * total
@@ -129,10 +131,13 @@ class ScheduleCleaning:
         return keeping if keeper.schedule is schedule else None
 
     async def _carry_out(self, thinning: Thinning) -> None:
-        await asyncio.to_thread(self._pace.begin)
+        await self._in_thread(self._pace.begin)
         try:
             for work in thinning.steps():
-                await asyncio.to_thread(work)
+                await self._in_thread(work)
         except OSError:
-            await asyncio.to_thread(thinning.abandon)
+            await self._in_thread(thinning.abandon)
             raise
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)

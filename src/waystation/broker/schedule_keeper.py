@@ -34,13 +34,11 @@ from waystation.scheduling.headers import check_rows
 from waystation.scheduling.schedule import Schedule
 from waystation.scheduling.settings import ScheduleSettings
 from waystation.storage.log import Log
+from waystation.storage.names import SCHEDULE
 from waystation.storage.schedule_files import ScheduleFiles
 from waystation.telemetry.logs import get_logger
 
-__all__ = ["FOLDER", "ScheduleKeeper"]
-
-FOLDER: Final = "schedule"
-"""Of the index, beside the partition's segments."""
+__all__ = ["ScheduleKeeper"]
 
 _CHUNK_BYTES: Final = 256 << 10
 _SLICE_S: Final = 0.002
@@ -165,14 +163,14 @@ class ScheduleKeeper:
             return offset <= end and bool(wrote) and wrote[-1] == epoch
 
         def opened() -> Schedule:
-            files = ScheduleFiles(log.directory.disk, log.path / FOLDER)
+            files = ScheduleFiles(log.directory.disk, log.path / SCHEDULE)
             return Schedule.opened(self.target, files, self._settings(), log_has)
 
         return await asyncio.to_thread(opened)
 
     def _forget_index(self) -> None:
         log = self._log
-        ScheduleFiles(log.directory.disk, log.path / FOLDER).remove(CHECKPOINT)
+        ScheduleFiles(log.directory.disk, log.path / SCHEDULE).remove(CHECKPOINT)
 
     async def _let_go(self) -> None:
         await self._resign()

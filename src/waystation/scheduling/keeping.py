@@ -54,6 +54,11 @@ class Keeping:
         for ats in marks.values():
             self._decisions.update(ats)
 
+    @property
+    def count(self) -> int:
+        """How many messages must stay."""
+        return int.from_bytes(self._bits, "little").bit_count()
+
     def keeps(self, offset: Offset, is_decision: bool) -> bool:
         """Whether the record at ``offset`` must stay."""
         if not self.start <= offset < self.end:

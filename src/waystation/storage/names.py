@@ -17,6 +17,8 @@ TEMPORARY = ".tmp"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 RELOCATED = "relocated"
+SCHEDULE = "schedule"
+"""The folder with the index of what waits in a companion topic."""
 
 _DELETED_DIRECTORY = "-delete"
 _FUTURE_DIRECTORY = "-future"

@@ -503,7 +503,12 @@ def _aborted(producers: ProducerStates, past: Iterable[_Past]) -> Iterator[Ended
             yield ended
 
 
-_OTHER_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA, names.RELOCATED)
+_OTHER_FILES = (
+    names.LEADER_EPOCHS,
+    names.PARTITION_METADATA,
+    names.RELOCATED,
+    names.SCHEDULE,
+)
 
 
 def _is_leftover(name: str) -> bool:

@@ -1,0 +1,77 @@
+"""What was delivered goes from a companion's log, what waits stays, and no offset is missing."""
+
+from pathlib import Path
+
+from tests.broker.scheduled import (
+    after,
+    at,
+    delivered,
+    keeper_of,
+    leads,
+    make,
+    rows,
+    running,
+    schedule,
+    soon,
+    until,
+    values,
+    waiting,
+)
+from tests.broker.test_schedules import set_option
+from waystation.broker.broker import Broker
+from waystation.records.header import batches
+
+YEAR_MS = 365 * 86_400_000
+EAGER = {
+    "log_cleaner_backoff_ms": "20",
+    "log_flush_offset_checkpoint_interval_ms": "1",
+    "recovery_bytes_max": "0",
+    "schedule_buffer_entries": "64",
+}
+
+
+async def filled(broker: Broker) -> None:
+    """A log of many segments, 100 KB at least, in which a few messages wait for a year."""
+    await make(broker)
+    await set_option(broker, "orders.delay", "segment.bytes", "20000")
+    far = soon(broker, YEAR_MS)
+    for number in range(20):
+        schedule(
+            broker,
+            *((value + b"x" * 100, after(1)) for value in values(50, number * 50)),
+            (b"waits %d" % number, at(far + number)),
+        )
+    await until(lambda: len(delivered(broker)) == 1_000)
+
+
+async def test_what_waits_for_a_year_pins_only_itself(tmp_path: Path) -> None:
+    async with running(tmp_path, **EAGER) as broker:
+        await filled(broker)
+        delay = broker.replicas.get("orders.delay", 0)
+        await until(lambda: delay.log.size_bytes < 30_000)
+
+        left = [row[3] for row in rows(delay) if row[3] and row[3].startswith(b"waits")]
+        assert left == [b"waits %d" % n for n in range(20)]
+        offset = delay.log.segments[0].base_offset
+        while (part := delay.read(offset, 1 << 20, at_least_one=True)).region is not None:
+            for _, header in batches(part.region.read()):
+                assert header.base_offset == offset, "an offset is missing"
+                offset = header.next_offset
+        assert offset == delay.log_end
+        assert waiting(broker) == 20
+
+
+async def test_a_book_made_anew_of_a_cleaned_log_is_the_same(tmp_path: Path) -> None:
+    async with running(tmp_path, **EAGER) as broker:
+        await filled(broker)
+        delay = broker.replicas.get("orders.delay", 0)
+        await until(lambda: delay.log.size_bytes < 30_000)
+        before = broker.schedules.pending("orders.delay", 0, None, 100)[0]
+        folder = keeper_of(broker).partition.log.path / "schedule"
+    for file in folder.iterdir():
+        file.unlink()
+    async with running(tmp_path, **EAGER) as broker:
+        await until(lambda: leads(broker, "orders", 0) and waiting(broker) == 20)
+
+        assert broker.schedules.pending("orders.delay", 0, None, 100)[0] == before
+        assert len(delivered(broker)) == 1_000
