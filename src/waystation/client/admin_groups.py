@@ -213,7 +213,9 @@ class GroupAdministration(ViewAdministration):
             found_more,
         )
         views = await self._views_among(where.topic for where in behind)
-        ahead = {where: offset for where, offset in behind.items() if where.topic in views}
+        ahead: dict[tuple[str, int], int] = {
+            where: offset for where, offset in behind.items() if where.topic in views
+        }
         counts = await self.count_matching(ahead)
         return {
             where: _lag_of(
