@@ -49,14 +49,17 @@ class ShareGrouping(Grouping):
     def share(
         self, group: str, topics: Sequence[str] | None = None, epoch: int = 0, member: str = "ann"
     ) -> Any:
-        """One ShareGroupHeartbeat."""
+        """One ShareGroupHeartbeat, once the group's coordinator has loaded."""
         request = ShareGroupHeartbeatRequest(
             group_id=group,
             member_id=member,
             member_epoch=epoch,
             subscribed_topic_names=None if topics is None else list(topics),
         )
-        return self.ask(request, 1)
+        until = time.monotonic() + 9
+        while (told := self.ask(request, 1)).error_code in _LATER:
+            assert time.monotonic() < until, told
+        return told
 
     def shared(self, group: str, *topics: str, member: str = "ann") -> Any:
         """Join, and go on until something is assigned."""
