@@ -65,9 +65,13 @@ class DeadLetterTopics:
 
     def partitions_of(self, name: str) -> int:
         """How many partitions a topic has that is to be written to."""
-        if name in INTERNAL_TOPICS:
-            raise NoTargetError(f"{name} is the cluster's own: name another topic")
-        return len(self._image().topic(name).partitions)
+        found = self._image().topics.get(name)
+        if found is None or found.internal:
+            raise NoTargetError(
+                f"dead letters cannot be sent to {name}, which is no topic for clients: create it, "
+                "or name another with `--to`"
+            )
+        return len(found.partitions)
 
     def batch_bytes(self, name: str) -> int:
         """How large a batch to the topic may be."""

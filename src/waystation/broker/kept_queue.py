@@ -15,7 +15,7 @@ from waystation.model.machines import Waiter
 from waystation.model.offsets import Offset
 from waystation.runtime.timers import Timer, Timers
 from waystation.sharing.leader import QueueLeader
-from waystation.sharing.persister import Initialize, Persister, Read, StateRead
+from waystation.sharing.persister import Initialize, Persister, Read, StateRead, Write
 from waystation.sharing.share_partition import SharePartition
 from waystation.sharing.state_records import QueueId
 
@@ -70,8 +70,11 @@ class KeptQueue(Generic[Q]):
 
     def write(self) -> None:
         """Have what is due written, unless a write is under way."""
-        write = None if self._closed else self.leader.due()
-        if write is not None:
+        if not self._closed:
+            self._go_on(self.leader.due())
+
+    def _go_on(self, write: Write | None) -> None:
+        if write is not None and not self._closed:
             self._persister.write(write, self._wrote)
 
     async def until_stored(self, version: int) -> None:
@@ -97,14 +100,14 @@ class KeptQueue(Generic[Q]):
         if self._closed:
             return
         error = answer if isinstance(answer, WaystationError) else None
-        self.leader.wrote(error)
+        steps = self.leader.wrote(error)
         if error is not None and (self.leader.fenced_by is not None or not is_retriable(error)):
             self._lost(error)
         elif error is not None:
             self._retry = self._timers.call_later(_RETRY_S, self.write)
         else:
+            self._go_on(steps.write)
             self._told_stored()
-            self.write()
 
     def _told_stored(self) -> None:
         stored = self.queue.stored

@@ -1,0 +1,155 @@
+"""Sending dead letters back in a running broker: once, in order, as chosen, over restarts."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.broker.dying import address, consuming, dead_letters, everything, fill, running, until
+from waystation import Admin
+from waystation.client.dead_letters import DeadLetters
+from waystation.model.errors import InvalidRequestError, WaystationError
+from waystation.node.node import Node
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    async with running(tmp_path) as started:
+        yield started
+
+
+async def make_dead(at: str, count: int, partitions: int = 2) -> None:
+    """Messages of five keys that a consumer of ``orders`` has rejected."""
+    async with Admin(at) as admin:
+        await admin.create_queue("orders", partitions, dead_letter_topic="dead")
+    await fill(at, "orders", *((f"k{n % 5}", f"v{n}") for n in range(count)))
+    async with consuming(at, "orders", lambda _: "reject"):
+
+        async def are_dead() -> bool:
+            return len(await dead_letters(at, "dead")) >= count
+
+        await until(are_dead)
+
+
+async def is_over(dead: DeadLetters) -> bool:
+    return not any(one.is_running for one in await dead.progress())
+
+
+async def test_what_is_sent_back_goes_once_however_often_it_is_asked_for(node: Node) -> None:
+    at = address(node)
+    await make_dead(at, 60)
+
+    async with Admin(at) as admin:
+        dead = admin.dead_letters("dead")
+        for redrive_id in ("first", "first", "second"):
+            await dead.redrive(redrive_id)
+            await until(partial(is_over, dead))
+
+        assert [(one.id, one.state, one.moved) for one in await dead.progress()] == [
+            ("second", "done", 0),
+            ("second", "done", 0),
+        ]
+        assert [one async for one in dead.all()] == []
+        assert len([one async for one in dead.all(redriven=True)]) == 60
+    found = await everything(at, "orders")
+    assert len(found) == 120
+    for partition in range(2):
+        values = [one.value for one in found if one.partition == partition]
+        assert values[: len(values) // 2] == values[len(values) // 2 :]
+    again = found[-1]
+    assert again.headers == (("of", again.value), ("__dlq.redrives", b"1"))
+
+
+async def test_a_filter_and_a_range_choose_and_another_topic_takes_by_key(node: Node) -> None:
+    at = address(node)
+    await make_dead(at, 50)
+
+    async with Admin(at) as admin:
+        await admin.create_topic("elsewhere", 3)
+        dead = admin.dead_letters("dead")
+        await dead.redrive("some", where="key = 'k2'", to="elsewhere", first=3)
+        await until(partial(is_over, dead))
+
+        moved = sum(one.moved for one in await dead.progress())
+        left = [one async for one in dead.all()]
+    found = await everything(at, "elsewhere")
+    assert {one.key for one in found} == {b"k2"}
+    assert len({one.partition for one in found}) == 1
+    numbers = [int((one.value or b"")[1:]) for one in found]
+    assert numbers == sorted(numbers)
+    assert len(found) == moved < 10
+    assert len(left) == 50 - moved
+    assert [one.message.offset for one in left if one.message.key == b"k2"] < [3]
+
+
+async def test_a_rate_is_kept_and_an_order_can_be_cancelled(node: Node) -> None:
+    at = address(node)
+    await make_dead(at, 40)
+
+    async with Admin(at) as admin:
+        dead = admin.dead_letters("dead")
+        await dead.redrive("slow", rate=2.0)
+        with pytest.raises(InvalidRequestError, match="slow"):
+            await dead.redrive("impatient")
+
+        async def has_begun() -> bool:
+            return sum(one.moved for one in await dead.progress()) > 0
+
+        await until(has_begun)
+        cancelled = await dead.cancel("slow")
+        await until(partial(is_over, dead))
+
+        assert {one.state for one in cancelled} == {"cancelled"}
+        moved = sum(one.moved for one in await dead.progress())
+        assert moved < 10
+        assert len(await everything(at, "orders")) == 40 + moved
+        await dead.redrive("rest")
+        await until(partial(is_over, dead))
+    assert len(await everything(at, "orders")) == 80
+
+
+async def test_an_order_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await make_dead(address(node), 40)
+        async with Admin(address(node)) as admin:
+            await admin.dead_letters("dead").redrive("long", rate=20.0)
+    async with running(tmp_path) as node:
+        at = address(node)
+
+        async def are_back() -> bool:
+            return len(await everything(at, "orders")) == 80
+
+        await until(are_back)
+        async with Admin(at) as admin:
+            dead = admin.dead_letters("dead")
+            await until(partial(is_over, dead))
+            assert sum(one.moved for one in await dead.progress()) == 40
+    values = [one.value for one in await _all_of(tmp_path)]
+    assert len(values) == 80
+
+
+async def _all_of(path: Path) -> list:  # type: ignore[type-arg]
+    async with running(path) as node:
+        return await everything(address(node), "orders")
+
+
+@pytest.mark.parametrize(
+    ("order", "culprit"),
+    [
+        ({"where": "key = "}, "key = "),
+        ({"to": "nowhere"}, "nowhere"),
+        ({"to": "dead"}, "itself"),
+        ({"first": 9, "end": 3}, "9"),
+        ({"rate": -1.0}, "-1"),
+    ],
+)
+async def test_an_order_that_cannot_be_meant_is_refused(
+    node: Node, order: dict[str, object], culprit: str
+) -> None:
+    at = address(node)
+    async with Admin(at, metadata_timeout_ms=500) as admin:
+        await admin.create_topic("dead", 1)
+        with pytest.raises(WaystationError, match=culprit):
+            await admin.dead_letters("dead").redrive("bad", **order)  # type: ignore[arg-type]
+        assert await admin.dead_letters("dead").progress() == []
