@@ -9,7 +9,12 @@ from typing import NamedTuple
 from waystation.client.errors import error_of
 from waystation.client.router import Router
 from waystation.messages.count_matching import CountMatchingRequest, CountMatchingResponse
-from waystation.messages.describe_views import DescribeViewsRequest, DescribeViewsResponse
+from waystation.messages.describe_views import (
+    DescribedView,
+    DescribeViewsRequest,
+    DescribeViewsResponse,
+)
+from waystation.model.errors import ErrorCode, UnknownTopicError
 from waystation.model.ids import TopicId, TopicPartition
 from waystation.model.offsets import Offset
 from waystation.runtime.clock import Clock
@@ -74,23 +79,15 @@ class ViewAdministration:
     async def _views(self, names: list[str] | None) -> list[ViewDescription]:
         request = DescribeViewsRequest(names=names)
 
-        async def attempt() -> list[ViewDescription]:
+        async def attempt() -> list[DescribedView]:
             connection = await self._router.to_any()
             if names is None and not connection.speaks(ApiKey.DESCRIBE_VIEWS):
                 return []
             timeout_s = self._router.settings.request_timeout_ms / 1_000
-            told = await connection.ask(request, DescribeViewsResponse, timeout_s)
-            for one in told.views:
-                if one.error_code:
-                    raise error_of(one.error_code, f"view {one.name}", one.error_message)
-            return [
-                ViewDescription(
-                    one.name, TopicId(one.view_id), one.topic, one.expression, one.partitions
-                )
-                for one in told.views
-            ]
+            return (await connection.ask(request, DescribeViewsResponse, timeout_s)).views
 
-        return await self._router.retrying(attempt, self._router.settings.metadata_timeout_ms)
+        found = await self._router.retrying(attempt, self._router.settings.metadata_timeout_ms)
+        return [_described(one) for one in found]
 
     async def _views_among(self, topics: Iterable[str]) -> set[str]:
         """Those of the topics that are views."""
@@ -119,3 +116,12 @@ class ViewAdministration:
             return MatchCount(told.matches, Offset(told.next_offset), Offset(told.end))
 
         return await self._router.retrying(attempt, self._router.settings.metadata_timeout_ms)
+
+
+def _described(one: DescribedView) -> ViewDescription:
+    if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise UnknownTopicError(f"{one.error_message}; `waystation view list` shows all views")
+    if one.error_code:
+        raise error_of(one.error_code, f"view {one.name}", one.error_message)
+    view_id = TopicId(one.view_id)
+    return ViewDescription(one.name, view_id, one.topic, one.expression, one.partitions)
