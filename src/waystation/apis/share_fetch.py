@@ -85,16 +85,21 @@ def _turn(
         for topic in request.forgotten_topics_data
         for partition in topic.partitions
     ]
-    broker.queues.connected(call.connection)
-    return broker.queues.sessions.fetch(
+    queues = broker.queues
+    turn = queues.sessions.fetch(
         group_id,
         member_id,
         request.share_session_epoch,
         named,
         forgotten,
         acknowledges=bool(said),
-        connection=call.connection,
+        connection=None if request.outlives_connection else call.connection,
     )
+    if request.outlives_connection and not turn.is_last:
+        queues.keep(group_id, member_id, request.max_wait_ms)
+    else:
+        queues.connected(call.connection)
+    return turn
 
 
 def _said(request: ShareFetchRequest) -> Said:

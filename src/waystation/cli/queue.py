@@ -10,12 +10,11 @@ from waystation.cli.options import (
     example,
     json_option,
     pairs,
-    parse_duration,
     yes_option,
 )
 from waystation.cli.output import counted, print_json, print_table, say
 from waystation.cli.queue_messages import ack, extend, nack, receive, send
-from waystation.cli.queue_options import group_option
+from waystation.cli.queue_options import group_option, milliseconds
 
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
@@ -101,6 +100,8 @@ def create(
     given stays as it is.
     """
     more = pairs(configs, "--config")
+    lock_ms = None if lock is None else milliseconds(lock, "--lock")
+    retry_ms = None if retry_after is None else milliseconds(retry_after, "--retry-after")
 
     async def work(admin: "Admin") -> bool:
         return await admin.create_queue(
@@ -111,8 +112,8 @@ def create(
             order_by_key=order_by_key,
             priority=priority,
             max_deliveries=max_deliveries,
-            lock_ms=_ms(lock),
-            retry_backoff_ms=_ms(retry_after),
+            lock_ms=lock_ms,
+            retry_backoff_ms=retry_ms,
             dead_letter_topic=dead_letters,
             delays=delays,
             from_start=not from_end,
@@ -125,10 +126,6 @@ def create(
     else:
         kept = "" if is_new else "; its topic was there already"
         say(f"created queue {name}{kept}")
-
-
-def _ms(duration: str | None) -> int | None:
-    return None if duration is None else int(parse_duration(duration).total_seconds() * 1_000)
 
 
 # --- list -----------------------------------------------------------------------------------

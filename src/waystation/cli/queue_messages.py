@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from waystation.cli.options import bootstrap_option, example, json_option, pairs, parse_duration
+from waystation.cli.options import bootstrap_option, example, json_option, pairs
 from waystation.cli.output import counted, print_json, say, write
-from waystation.cli.queue_options import PATIENCE_MS, group_option
+from waystation.cli.queue_options import PATIENCE_MS, group_option, milliseconds
 
 if TYPE_CHECKING:
     from waystation.client.message import Message
@@ -73,6 +73,8 @@ def send(
 
     if priority is not None:
         priority_header(priority)  # a mistake is told before anything is read
+    if after is not None:
+        milliseconds(after, "--after")
     timing = _timing(after, at)
     listed = pairs(headers, "--header")
 
@@ -178,7 +180,7 @@ def receive(
     """
     if hold and (no_ack or follow):
         raise click.UsageError("--hold excludes --no-ack and --follow")
-    wait_ms = int(parse_duration(wait).total_seconds() * 1_000)
+    wait_ms = milliseconds(wait, "--wait")
 
     async def work() -> int:
         if hold:

@@ -35,9 +35,9 @@ class QueuePartition(NamedTuple):
     @property
     def ready(self) -> int | None:
         """How many messages could be delivered now."""
-        if self.unsettled is None:
+        if self.unsettled is None or self.in_flight is None:
             return None
-        return max(self.unsettled - (self.in_flight or 0) - (self.waiting or 0), 0)
+        return max(self.unsettled - self.in_flight - (self.waiting or 0), 0)
 
 
 class QueueDescription(NamedTuple):
