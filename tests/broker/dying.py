@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from waystation import Admin, Consumer, Message, Producer, Queue
+from waystation.model.errors import WaystationError
 from waystation.model.ids import TopicPartition
 from waystation.node.node import Node
 from waystation.node.settings import load
@@ -81,10 +82,19 @@ def _origin(message: Message) -> Origin:
 async def consume(
     bootstrap: str, topic: str, fate: Callable[[bytes], str], *, group: str | None = None
 ) -> None:
-    """Take messages for ever; ``fate`` says whether one is accepted, released or rejected."""
-    async with Queue(topic, bootstrap, group=group) as queue:
-        while True:
-            for one in await queue.receive(10, 200):
+    """Take messages for ever, whoever dies; ``fate`` says what becomes of each."""
+    while True:
+        try:
+            async with Queue(topic, bootstrap, group=group) as queue:
+                await _consume(queue, fate)
+        except WaystationError:
+            await asyncio.sleep(0.05)
+
+
+async def _consume(queue: Queue, fate: Callable[[bytes], str]) -> None:
+    while True:
+        for one in await queue.receive(10, 200):
+            with suppress(WaystationError):  # it comes again, to whoever may settle it then
                 match fate(one.value or b""):
                     case "accept":
                         await queue.ack(one)

@@ -138,7 +138,7 @@ class DeadLetterDesk:
         return max(min([*moments, now + _LOOK_AGAIN_MS]) - now, 1) / 1_000
 
     def _pause_after(self, error: WaystationError) -> float:
-        pause_s = min(_RETRY_S * 2**self._failures, _RETRY_MAX_S)
+        pause_s = min(_RETRY_S * 2.0**self._failures, _RETRY_MAX_S)
         if self._failures % 8 == 4:  # a moment without a leader is nothing to tell
             _events.warning(
                 "dead_letters.waiting",

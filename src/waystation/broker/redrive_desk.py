@@ -184,7 +184,7 @@ class RedriveDesk:
         )
         await self._remember()
         self._go_on()
-        return self._redrive or begun
+        return begun
 
     async def cancel(self, redrive_id: str) -> Redrive:
         """Stop; what was sent back stays so."""
