@@ -24,7 +24,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
-from tests.compat import clients, spark, tools, transactions
+from tests.compat import clients, shares, spark, tools, transactions
 from tests.compat.letters import WrongAnswerError
 from tests.compat.target import CACHE, MissingError, Target, UnreachableError
 
@@ -62,7 +62,7 @@ def checks(only: tuple[str, ...], own_broker: bool) -> dict[str, Check]:
         "spark-kafka": spark.connector,
         "spark-kafka-sink": spark.sink,
     }
-    of_kafka = tools.TOOLS | transactions.TOOLS
+    of_kafka = tools.TOOLS | transactions.TOOLS | shares.TOOLS
     known |= {name: _of_kafka(tool) for name, tool in of_kafka.items()}
     if not own_broker:  # nobody told us where the data is
         known = {name: check for name, check in known.items() if "dump-log" not in name}
