@@ -43,6 +43,7 @@ bench: $(STAMPS)/dev $(STAMPS)/tools ## the same loads against Waystation and it
 	$(BIN)/python -m benchmarks $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.spark)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.spark_write)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.queues)
 
 soak: $(STAMPS)/dev $(STAMPS)/tools ## the tests with full counts and durations; reports in docs/reports
 	$(BIN)/python tools/soak.py $(ARGS)

@@ -18,9 +18,7 @@ from benchmarks.peers.places import CACHE
 
 _HEAP = "-Xmx512M"  # bin/kafka-producer-perf-test.sh and kafka-consumer-perf-test.sh
 _TIMEOUT_S = 600
-_SOURCES = tuple(
-    Path(__file__).with_name(f"{name}.java") for name in ("AssignedConsumer", "QueueLoad")
-)
+_SOURCE = Path(__file__).with_name("AssignedConsumer.java")
 _CLASSES = CACHE / "classes"
 _LOGGING = Path(java.__file__).with_name("tools-log4j2.properties")
 
@@ -31,20 +29,16 @@ _PRODUCED = re.compile(
 
 
 def build() -> None:
-    """Compile what is ours, once."""
-    if all(map(_is_compiled, _SOURCES)):
+    """Compile the consumer without a group, once."""
+    compiled = _CLASSES / "AssignedConsumer.class"
+    if compiled.exists() and compiled.stat().st_mtime >= _SOURCE.stat().st_mtime:
         return
     if shutil.which("javac") is None:
         raise LoadError("the Java loads need a compiler: apt install default-jdk-headless")
-    command = ["javac", "-cp", java.classpath(), "-d", str(_CLASSES), *map(str, _SOURCES)]
+    command = ["javac", "-cp", java.classpath(), "-d", str(_CLASSES), str(_SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LoadError(f"javac:\n{done.stderr}")
-
-
-def _is_compiled(source: Path) -> bool:
-    compiled = _CLASSES / f"{source.stem}.class"
-    return compiled.exists() and compiled.stat().st_mtime >= source.stat().st_mtime
 
 
 def run(load: Load, bootstrap: str, topic: str) -> dict[str, float]:

@@ -17,7 +17,8 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from benchmarks.loads import java_tools
+import confluent_kafka
+
 from benchmarks.loads.librdkafka import LoadError
 from benchmarks.peers import machine
 from benchmarks.peers.broker import PeerMissingError
@@ -37,12 +38,13 @@ from benchmarks.queues.measuring import (
     Times,
     fetch_perf_test,
     measure,
+    steps_in,
 )
 from benchmarks.queues.rows import KAFKA, RABBITMQ, WAYSTATION, Life, chosen
 from benchmarks.queues.table import render
 from benchmarks.report.results import fresh_directory
 
-_QUICK = Times(seconds=3.0, warmup_s=2.0)
+_QUICK = Times(seconds=3.0, warmup_s=2.0, life_warmup_s=4.0)
 
 
 def main() -> int:
@@ -81,7 +83,7 @@ def _run(
     """Round by round, every second one in the opposite order; what failed."""
     times = _QUICK if given.quick else Times(given.seconds)
     failed = []
-    with Steps(sum(len(life.loads) for life in lives) * given.rounds) as steps:
+    with Steps(sum(map(steps_in, lives)) * given.rounds) as steps:
         for number in range(given.rounds):
             figures: dict[str, Rows] = {life.peer: {} for life in lives}
             rounds.append(figures)
@@ -101,12 +103,6 @@ def _installed(names: tuple[str, ...]) -> dict[str, dict[str, object]]:
         RABBITMQ: RabbitmqPeer(),
         KAFKA: KafkaPeer(),
     }
-    try:
-        KafkaPeer().install()
-        java_tools.build()
-    except (PeerMissingError, LoadError) as error:
-        print(f"Kafka's clients are needed to load any queue: {error}", file=sys.stderr)
-        return {}
     facts: dict[str, dict[str, object]] = {}
     for name in names:
         if name not in known:
@@ -129,8 +125,8 @@ def _load_of(name: str) -> str:
             f"of {ACK_EVERY} at a time"
         )
     return (
-        f"Kafka's Java clients with their defaults, 1 producer with acks=all and up to "
-        f"{ON_THEIR_WAY:,} unacknowledged, 4 share consumers"
+        f"confluent-kafka {confluent_kafka.version()} with its defaults, 1 producer with acks=all "
+        f"and up to {ON_THEIR_WAY:,} unacknowledged, 4 share consumers"
     )
 
 

@@ -1,8 +1,8 @@
 """One life of a product with its queues under load, and what each load reached.
 
-Ours and Kafka's are loaded by Kafka's own clients (``loads/QueueLoad.java``), RabbitMQ's by its own
-PerfTest.  Both are one Java process with one producer and several consumers, measured after a
-warm-up; both confirm what is sent and acknowledge what is received, in batches.
+Ours and Kafka's are loaded by confluent-kafka (``loads/queue_load.py``), RabbitMQ's by its own
+PerfTest.  Both are one process with one producer and several consumers, measured after a warm-up;
+both confirm what is sent and acknowledge what is received, many at a time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ from benchmarks.loads.librdkafka import LoadError
 from benchmarks.peers import java
 from benchmarks.peers.broker import Peer, RunningBroker, running
 from benchmarks.peers.kafka import KafkaPeer
-from benchmarks.peers.places import CACHE
+from benchmarks.peers.places import CACHE, ROOT
 from benchmarks.peers.rabbitmq import RabbitmqPeer
 from benchmarks.peers.waystation import WaystationPeer
 from benchmarks.queues.rows import FOUR, ONE, RABBITMQ, WAYSTATION, Life, QueueLoad
@@ -40,6 +43,7 @@ _SECOND = re.compile(
     r"time:?\s+(?P<time>[\d.,]+)\s*s\b.*?sent:?\s+(?P<sent>[\d.,]+)\s*msg/s"
     r".*?received:?\s+(?P<received>[\d.,]+)\s*msg/s"
 )
+_TIMEOUT_S = 300
 _topics = count()
 
 
@@ -49,6 +53,8 @@ class Times:
 
     seconds: float = 8.0
     warmup_s: float = 5.0
+    life_warmup_s: float = 10.0
+    """How long a life's first load runs once before, for nothing but to warm its broker."""
 
 
 def perf_test_jars() -> Path:
@@ -61,10 +67,18 @@ def fetch_perf_test() -> None:
     java.fetch(_PERF_TEST, perf_test_jars())
 
 
+def steps_in(life: Life) -> int:
+    """How many steps ``measure`` will announce; RabbitMQ's load is its own warm-up."""
+    return len(life.loads) + (life.peer != RABBITMQ)
+
+
 def measure(life: Life, directory: Path, times: Times, step: Callable[[str], None]) -> Rows:
     """All loads of one life, by the names of their rows."""
     rows: Rows = {}
     with _started(life, directory / life.peer) as broker:
+        if life.peer != RABBITMQ:
+            step(f"{life.peer}, {life.durability}: warm-up")
+            _run(life, life.loads[0], broker, Times(times.life_warmup_s, 0.0))
         for load in life.loads:
             step(f"{life.peer}, {life.durability}: {load.name}")
             os.sync()
@@ -100,8 +114,12 @@ def _started(life: Life, directory: Path) -> Iterator[RunningBroker]:
 
 def _run(life: Life, load: QueueLoad, broker: RunningBroker, times: Times) -> dict[str, float]:
     if life.peer == RABBITMQ:
-        uri = f"amqp://guest:guest@127.0.0.1:{broker.ports[0]}"
-        return parse_perf_test(_perf_test(load, uri, times), times.warmup_s, load.size_bytes)
+        before_s = _clients_cpu_s()
+        said = _perf_test(load, f"amqp://guest:guest@127.0.0.1:{broker.ports[0]}", times)
+        figures = parse_perf_test(said, times.warmup_s)
+        spent_ms = (_clients_cpu_s() - before_s) * 1_000  # the start of its Java included
+        figures["client_cpu_ms_per_mb"] = spent_ms / (figures["all"] * load.size_bytes / 1e6)
+        return figures
     return parse_queue_load(_queue_load(load, broker.bootstrap, times))
 
 
@@ -119,9 +137,17 @@ def _queue_load(load: QueueLoad, bootstrap: str, times: Times) -> str:
         "warmup_ms": int(times.warmup_s * 1_000),
         "measured_ms": int(times.seconds * 1_000),
     }
-    return java_tools.run_class(
-        "QueueLoad", *(f"{name}={value}" for name, value in options.items())
-    )
+    command = [sys.executable, "-m", "benchmarks.loads.queue_load"]
+    command += [f"{name}={value}" for name, value in options.items()]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise LoadError(f"queue_load: not done in {_TIMEOUT_S} s") from None
+    if done.returncode:
+        raise LoadError(f"queue_load:\n{done.stderr[-1_000:]}")
+    return done.stdout
 
 
 def _perf_test(load: QueueLoad, uri: str, times: Times) -> str:
@@ -142,10 +168,11 @@ def parse_queue_load(output: str) -> dict[str, float]:
     try:
         told = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
-        raise LoadError(f"QueueLoad printed no summary:\n{output[-500:]}") from None
+        raise LoadError(f"queue_load printed no summary:\n{output[-500:]}") from None
     figures = {
         "messages_per_s": float(told["messages_per_s"]),
         "messages": float(told["messages"]),
+        "client_cpu_ms_per_mb": float(told["client_cpu_ms_per_mb"]),
         "again": float(told["received"] - told["acknowledged"]),
         "all": float(told["acknowledged"]),
     }
@@ -154,7 +181,13 @@ def parse_queue_load(output: str) -> dict[str, float]:
     return figures
 
 
-def parse_perf_test(output: str, warmup_s: float, size_bytes: int) -> dict[str, float]:
+def _clients_cpu_s() -> float:
+    """Of all programs that have ended: brokers are still running."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def parse_perf_test(output: str, warmup_s: float) -> dict[str, float]:
     """What was sent and received in each second after the warm-up; the lower of the two counts."""
     found = [
         {name: float(text.replace(",", "")) for name, text in one.groupdict().items()}

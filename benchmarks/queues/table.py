@@ -13,6 +13,7 @@ _UNITS = {
     "messages_per_s": "acknowledged/s",
     "read_per_s": "read by the group/s",
     "cpu_ms_per_mb": "broker CPU ms/MB",
+    "client_cpu_ms_per_mb": "client CPU ms/MB",
     "peak_rss_mb": "MB peak",
 }
 _HEADER = (

@@ -19,7 +19,7 @@ id: test-1, sending rate avg: 7000 msg/s
 id: test-1, receiving rate avg: 6300 msg/s
 """
 QUEUE_LOAD = (
-    '{"messages": 4000, "seconds": 2.0, "messages_per_s": 2000.0, "bytes": 4096000, '
+    '{"messages": 4000, "messages_per_s": 2000.0, "client_cpu_ms_per_mb": 4.0, '
     '"read_per_s": 0.0, "stored": 9000, "received": 9001, "acknowledged": 9000, "read": 0}\n'
 )
 
@@ -40,7 +40,7 @@ def a_round(disk: float, rabbitmq: float, memory: float, kafka: float, by_key: f
 
 
 def test_of_perf_test_the_lower_rate_after_the_warm_up_counts() -> None:
-    figures = parse_perf_test(PERF_TEST, warmup_s=1.0, size_bytes=1024)
+    figures = parse_perf_test(PERF_TEST, warmup_s=1.0)
 
     assert figures == {"messages_per_s": 9_000, "messages": 18_000, "all": 18_900}
 
@@ -48,11 +48,17 @@ def test_of_perf_test_the_lower_rate_after_the_warm_up_counts() -> None:
 def test_of_our_load_the_last_line_counts_and_a_group_only_if_there_was_one() -> None:
     figures = parse_queue_load(f"something else\n{QUEUE_LOAD}")
 
-    assert figures == {"messages_per_s": 2_000, "messages": 4_000, "again": 1, "all": 9_000}
+    assert figures == {
+        "messages_per_s": 2_000,
+        "messages": 4_000,
+        "client_cpu_ms_per_mb": 4.0,
+        "again": 1,
+        "all": 9_000,
+    }
     assert parse_queue_load(QUEUE_LOAD.replace('"read": 0', '"read": 9000'))["read_per_s"] == 0
 
 
-@pytest.mark.parametrize("parse", [parse_queue_load, lambda text: parse_perf_test(text, 1.0, 1)])
+@pytest.mark.parametrize("parse", [parse_queue_load, lambda text: parse_perf_test(text, 1.0)])
 def test_a_missing_summary_is_an_error_that_shows_the_output(parse) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(LoadError, match="Exception in thread"):
         parse("Exception in thread main")
