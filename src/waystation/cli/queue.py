@@ -13,6 +13,7 @@ from waystation.cli.options import (
     yes_option,
 )
 from waystation.cli.output import counted, print_json, print_table, say
+from waystation.cli.queue_dead import dead
 from waystation.cli.queue_messages import ack, extend, nack, receive, send
 from waystation.cli.queue_options import group_option, milliseconds
 
@@ -36,7 +37,7 @@ def queue() -> None:
     """
 
 
-for command in (send, receive, ack, nack, extend):
+for command in (send, receive, ack, nack, extend, dead):
     queue.add_command(command)
 
 
