@@ -189,3 +189,16 @@ def test_everything_about_one_record_at_one_time_comes_together() -> None:
 def test_sums_keep_what_has_no_counterpart_here() -> None:
     assert summed([(1, 2), (1, 2), (1, 3), (2, 5)]) == [(1, 2), (2, 5)]
     assert summed([(1, 2), (1, 3), (1, 3)]) == [(1, 3)]
+
+
+def test_a_count_that_goes_on_while_things_change_is_right_in_the_end() -> None:
+    index = Index(folder())
+    index.add([(due, due) for due in range(0, 10_000, 2)])
+    index.remove([(7, 7), (9, 9)])  # never were there
+    assert index.pending == 4_998
+
+    for number, _ in enumerate(index.counting()):
+        index.add([(number, 50_000 + number), (9_000 + number, 60_000 + number)])
+        index.remove([(2 * number, 2 * number)])
+
+    assert index.pending == index.count()

@@ -83,6 +83,7 @@ class ScheduleKeeper:
         self._stumbled = False
         self._waiting: list[tuple[Offset, asyncio.Future[None]]] = []
         self._upkeep: asyncio.Task[None] | None = None
+        self._counting: asyncio.Task[None] | None = None
         self._saved_s = clock.monotonic()
         self._tasks = Tasks()
         partition.read_waiters.add(self.wake)
@@ -178,6 +179,8 @@ class ScheduleKeeper:
         if self._upkeep is not None:
             # A thread may be at work on the files.
             await asyncio.wait([self._upkeep])
+        await self._tasks.aclose()
+        self._counting = None
         if schedule is not None:
             schedule.index.close()
 
@@ -201,6 +204,7 @@ class ScheduleKeeper:
                     self.failures = min(self.failures + 1, 4)
                     delay_s = _RETRY_S * 2**self.failures
             self._keep_up(schedule)
+            self._count_anew(schedule)
             if not self._news.is_set() and delay_s > 0:
                 await self._wait(delay_s)
             else:
@@ -316,6 +320,21 @@ class ScheduleKeeper:
                 self._write_down(schedule), f"schedule-upkeep-{self.partition.name}"
             )
             self._upkeep.add_done_callback(self._written)
+
+    def _count_anew(self, schedule: Schedule) -> None:
+        """A log that was cleaned has decisions about what is gone, all from before this leader."""
+        if schedule.is_miscounted and schedule.mover.leads and self._counting is None:
+            name = f"schedule-count-{self.partition.name}"
+            self._counting = self._tasks.spawn(self._count(schedule), name)
+
+    async def _count(self, schedule: Schedule) -> None:
+        for _ in schedule.index.counting():
+            await asyncio.sleep(_SLICE_S)
+            if self.schedule is not schedule or not schedule.mover.leads:
+                break
+        else:
+            schedule.is_miscounted = False
+        self._counting = None
 
     async def _write_down(self, schedule: Schedule) -> None:
         steps = schedule.upkeep()

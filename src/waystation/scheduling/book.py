@@ -79,6 +79,8 @@ class Book:
         self._files = files
         self.leader_epoch = NO_LEADER_EPOCH if state is None else state.leader_epoch
         """Under which the last batch in the book was written."""
+        self.is_miscounted = state is not None and state.pending < 0
+        """Whether decisions may have been applied about records that were cleaned away."""
         self.is_between = False
         """Whether some records of a batch are in the book and others are not yet."""
         self._held: dict[ProducerId, Held] = {} if state is None else state.held
@@ -131,6 +133,7 @@ class Book:
             self._apply_control(batch, at, header)
         else:
             rows = rows_of(batch, at)
+            self.is_miscounted = self.is_miscounted or len(rows) <= header.last_offset_delta
             for first in range(0, len(rows), _AT_ONCE):
                 self.is_between = True
                 self._apply_messages(header, rows[first : first + _AT_ONCE])
@@ -333,7 +336,7 @@ class Book:
         return Checkpoint(
             self.applied,
             self.leader_epoch,
-            self.index.pending,
+            -1 if self.is_miscounted else self.index.pending,
             [],
             {producer: list(held) for producer, held in self._held.items()},
             dict(self._recurring),

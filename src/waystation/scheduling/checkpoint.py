@@ -54,6 +54,7 @@ class Checkpoint(NamedTuple):
     leader_epoch: LeaderEpoch
     """Under which the last applied batch was written; what the log must have had there."""
     pending: int
+    """How many messages wait; -1 if they must be counted anew."""
     runs: list[Named]
     held: dict[ProducerId, Held]
     recurring: dict[Offset, Recurring]

@@ -11,7 +11,7 @@ the same size are merged into larger ones (``runs.py``).  What holds:
    answers as if nothing were under way.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from waystation.scheduling.files import IndexFiles
@@ -31,6 +31,7 @@ FIRST: Final[Due] = (-(1 << 63), 0)
 _MERGE_RUNS: Final = 8
 _SIZE_CLASS_BITS: Final = 3
 _COUNTED: Final = 100_000
+_COUNTED_AT_ONCE: Final = 1_000
 _NAME: Final = "{:012}.run"
 
 
@@ -46,6 +47,8 @@ class Index:
     """The pending records of one partition; the thread of the loop owns it."""
 
     __slots__ = (
+        "_counted",
+        "_counted_to",
         "_files",
         "_frozen",
         "_garbage",
@@ -66,6 +69,9 @@ class Index:
         """Runs that are no longer read, while a checkpoint may still name them."""
         self.runs: list[Run] = [self._opened(one) for one in runs]
         self.pending = pending
+        self._counted = 0
+        self._counted_to: Due | None = None
+        """How far somebody has counted who counts now."""
         self._parts: Iterator[tuple[list[Entry], Entry | None]] | None = None
         self._parts_at: Due | None = None
         """Where somebody reads on, and with what; of no use once there are other runs."""
@@ -83,7 +89,7 @@ class Index:
 
     # --- changes ------------------------------------------------------------------------
 
-    def add(self, dues: Iterable[Due]) -> None:
+    def add(self, dues: Sequence[Due]) -> None:
         """Records wait for their times.
 
         HOT: once per batch of the companion topic (benchmarks/scheduling/index.py).
@@ -93,14 +99,18 @@ class Index:
             table[due] = table.get(due, 0) + 1
             count += 1
         self.pending += count
+        if self._counted_to is not None:
+            self._counted += sum(due < self._counted_to for due in dues)
 
-    def remove(self, dues: Iterable[Due]) -> None:
+    def remove(self, dues: Sequence[Due]) -> None:
         """Records no longer wait for those times."""
         table, count = self._table, 0
         for due in dues:
             table[due] = table.get(due, 0) - 1
             count += 1
         self.pending -= count
+        if self._counted_to is not None:
+            self._counted -= sum(due < self._counted_to for due in dues)
 
     # --- questions ----------------------------------------------------------------------
 
@@ -134,6 +144,22 @@ class Index:
                 if key >= start and (rest is None or key < rest):
                     counts[key] = counts.get(key, 0) + count
         return sorted(key for key, count in counts.items() if count > 0), rest
+
+    def counting(self) -> Iterator[None]:
+        """Set ``pending`` right, some entries at a time, whatever changes meanwhile.
+
+        It is wrong where records were taken back that never were there.
+        """
+        self._counted, self._counted_to = 0, FIRST
+        try:
+            while self._counted_to is not None:
+                found, self._counted_to = self.read(self._counted_to, _COUNTED_AT_ONCE)
+                self._counted += len(found)
+                if self._counted_to is None:
+                    self.pending = self._counted
+                yield
+        finally:
+            self._counted_to = None
 
     def count(self) -> int:
         """How many are pending, counted one by one."""
