@@ -116,7 +116,7 @@ def _run(life: Life, load: QueueLoad, broker: RunningBroker, times: Times) -> di
     if life.peer == RABBITMQ:
         before_s = _clients_cpu_s()
         said = _perf_test(load, f"amqp://guest:guest@127.0.0.1:{broker.ports[0]}", times)
-        figures = parse_perf_test(said, times.warmup_s)
+        figures = parse_perf_test(said, _perf_test_warmup_s(times))
         spent_ms = (_clients_cpu_s() - before_s) * 1_000  # the start of its Java included
         figures["client_cpu_ms_per_mb"] = spent_ms / (figures["all"] * load.size_bytes / 1e6)
         return figures
@@ -151,7 +151,7 @@ def _queue_load(load: QueueLoad, bootstrap: str, times: Times) -> str:
 
 
 def _perf_test(load: QueueLoad, uri: str, times: Times) -> str:
-    lasting_s = int(times.warmup_s + times.seconds + 1)
+    lasting_s = int(_perf_test_warmup_s(times) + times.seconds + 1)
     return java_tools.run_class(
         "com.rabbitmq.perf.PerfTest",
         *("--uri", uri, "--queue", f"queue-{next(_topics)}", "--quorum-queue"),
@@ -161,6 +161,11 @@ def _perf_test(load: QueueLoad, uri: str, times: Times) -> str:
         *("--time", str(lasting_s), "--metrics-format", "default"),
         classpath=f"{perf_test_jars()}/*",
     )
+
+
+def _perf_test_warmup_s(times: Times) -> float:
+    """The node's and the client's own: PerfTest is slow until Java has compiled it."""
+    return times.life_warmup_s + times.warmup_s
 
 
 def parse_queue_load(output: str) -> dict[str, float]:
