@@ -432,6 +432,7 @@ class Broker:
 
     def answer_waiting(self) -> None:
         """End every long poll now, with what there is; others find another coordinator."""
+        self.queues.close()
         self.long_polls.answer_all()
         self.replica_sessions.answer_all()
         self.transactions.resign()

@@ -15,11 +15,11 @@ Which queues there are is in ``queues.py``, what consumers are given in ``queue_
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
+from waystation.broker.queue_around import Around
 from waystation.broker.queue_giving import NOTHING, Given, Giving
 from waystation.broker.queue_loading import LogNotReadyError, begun
-from waystation.broker.queue_meters import QueueMeters
 from waystation.broker.queue_reading import Wish
 from waystation.client.errors import is_retriable
 from waystation.model.errors import (
@@ -32,11 +32,10 @@ from waystation.model.ids import LeaderEpoch
 from waystation.model.machines import Waiter
 from waystation.model.offsets import Millis
 from waystation.partition.partition import Partition
-from waystation.runtime.clock import Clock
-from waystation.runtime.timers import Timer, Timers
+from waystation.runtime.timers import Timer
 from waystation.sharing.leader import QueueLeader, Steps
-from waystation.sharing.persister import Persister, Read, StateRead, Write
-from waystation.sharing.settings import QueueSettings, ShareSettings
+from waystation.sharing.persister import Read, StateRead, Write
+from waystation.sharing.settings import QueueSettings
 from waystation.sharing.share_partition import SharePartition
 from waystation.sharing.state_records import QueueId
 from waystation.sharing.states import Acknowledgement
@@ -46,33 +45,6 @@ _events = get_logger("queues")
 
 _RETRY_S: Final = 0.05
 _RETRY_MAX_S: Final = 2.0
-
-
-class DeadLetters(Protocol):
-    """Whoever moves what was given up to dead-letter topics."""
-
-    def changed(self, host: "QueueHost") -> None:
-        """A queue was loaded, or something of it was stored: there may be dead letters."""
-        ...
-
-    def gone(self, host: "QueueHost") -> None:
-        """A queue is led here no more."""
-        ...
-
-
-class Around(NamedTuple):
-    """What all hosts of a broker share."""
-
-    persister: Persister
-    clock: Clock
-    """Steady: locks are points in time on it."""
-    wall: Clock
-    timers: Timers
-    defer: Callable[[Callable[[], None]], object]
-    share: Callable[[], ShareSettings]
-    meters: QueueMeters
-    gone: Callable[["QueueHost"], None]
-    dead_letters: DeadLetters
 
 
 class QueueHost:
@@ -248,6 +220,10 @@ class QueueHost:
         self._around.dead_letters.gone(self)
         self._wake()
 
+    def give_up(self) -> None:
+        """Serve the queue no more, whoever leads."""
+        self.close(self._not_leader())
+
     def check(self) -> None:
         """Throw the queue away if it is not this term's, or not in the order that is wanted."""
         if self.closed:
@@ -263,8 +239,10 @@ class QueueHost:
             )
 
     def _not_leader(self) -> WaystationError:
+        """Whoever is told looks for the leader anew; that it was this one would not help."""
         known = self.partition.leadership
-        return NotLeaderError(self.partition.name, known.leader, known.epoch)
+        leader = None if self.partition.leading else known.leader
+        return NotLeaderError(self.partition.name, leader, known.epoch)
 
     def _read(self) -> None:
         self._retry = None

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
 
-from waystation.broker.queue_host import Around, DeadLetters, QueueHost
+from waystation.broker.queue_around import Around, DeadLetters
+from waystation.broker.queue_host import QueueHost
 from waystation.broker.queue_meters import QueueMeters
 from waystation.broker.replicas import Replicas
+from waystation.model.errors import NotLeaderError
 from waystation.model.ids import NO_LEADER_EPOCH, TopicId
 from waystation.runtime.clock import Clock, SteadyClock
 from waystation.runtime.timers import Timers
@@ -59,6 +61,7 @@ class Queues:
         self._replicas = replicas
         self._options = options
         self._hosts: dict[QueueId, QueueHost] = {}
+        self._closed = False
         self.sessions = ShareSessions(settings)
         self._around = Around(
             persister,
@@ -117,6 +120,8 @@ class Queues:
         """
         held = self._replicas.get("", partition, topic_id)
         held.check_epoch(NO_LEADER_EPOCH)
+        if self._closed:
+            raise NotLeaderError(held.name, None, held.leadership.epoch)
         found = self.find(group_id, topic_id, partition)
         if found is not None:
             return found
@@ -183,9 +188,10 @@ class Queues:
             host.check()
 
     def close(self) -> None:
-        """The broker stops."""
+        """The broker stops: whoever waits is told to look for another, and nothing is given."""
+        self._closed = True
         for host in self:
-            host.close()
+            host.give_up()
 
     def _gone(self, host: QueueHost) -> None:
         if self._hosts.get(host.queue_id) is host:
