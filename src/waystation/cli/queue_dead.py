@@ -1,6 +1,5 @@
 """``waystation queue dead``: list, show, redrive, status, cancel."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -140,8 +139,8 @@ def show(
     message, origin = found.message, found.origin
     if origin is not None:
         say(
-            f"{place}: {origin.reason or 'dead'} after {counted(origin.deliveries, 'delivery')} "
-            f"to {origin.group}, {shown_time(origin.died_at)}"
+            f"{place}: {origin.reason or 'dead'} at delivery {origin.deliveries} to "
+            f"{origin.group}, {shown_time(origin.died_at)}"
         )
         say(f"from {origin.source} at offset {origin.offset}, sent {shown_time(origin.timestamp)}")
     say(f"key {_text(message.key)}{', sent back' if found.is_redriven else ''}")
@@ -220,6 +219,8 @@ def redrive(
 async def _watch(
     letters: "DeadLetters", numbers: list[int], order: str, begun: list["Redrive"], wanted: bool
 ) -> list["Redrive"]:
+    import asyncio
+
     total = sum(one.end - one.first for one in begun)
     with progress("looking at dead letters", total, wanted=wanted) as advance:
         before = 0
