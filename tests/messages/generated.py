@@ -37,6 +37,7 @@ WITHOUT_TWIN = [
     (ApiKey.DESCRIBE_SCHEDULED, 0),
     (ApiKey.CANCEL_SCHEDULED, 0),
     (ApiKey.RETIME_SCHEDULED, 0),
+    (ApiKey.QUEUE_STATUS, 0),
     (ApiKey.DESCRIBE_VIEWS, 0),
     (ApiKey.COUNT_MATCHING, 0),
 ]

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 from tests.messages.arbitrary import instance
 from tests.messages.generated import WITHOUT_TWIN
+from tests.messages.queue_bytes import QUEUES
 from tests.messages.scheduled_bytes import SCHEDULED
 from tests.messages.view_bytes import VIEWS
 
@@ -51,6 +52,7 @@ OWN_APIS = {
         ApiKey.RETIME_SCHEDULED,
     ),
     "views.md": (ApiKey.DESCRIBE_VIEWS, ApiKey.COUNT_MATCHING),
+    "queues.md": (ApiKey.QUEUE_STATUS,),
 }
 
 WRITTEN: list[tuple[Message, int, str]] = [
@@ -180,6 +182,7 @@ WRITTEN: list[tuple[Message, int, str]] = [
         0,
         "00000001  0000000000001267  00000001 0001 74 00000001 00000005 0034",
     ),
+    *QUEUES,
     *SCHEDULED,
     *VIEWS,
 ]

@@ -62,6 +62,7 @@ from waystation.apis import (
     offset_for_leader_epoch,
     prepare_txn,
     produce,
+    queue_status,
     read_share_group_state,
     read_share_group_state_summary,
     redrive_dead_letters,
@@ -177,5 +178,6 @@ APIS: dict[ApiKey, Api] = dict(
         _api(ApiKey.REDRIVE_DEAD_LETTERS, redrive_dead_letters.answer),
         _api(ApiKey.DESCRIBE_REDRIVE, describe_redrive.answer),
         _api(ApiKey.CANCEL_REDRIVE, cancel_redrive.answer),
+        _api(ApiKey.QUEUE_STATUS, queue_status.answer),
     ]
 )

@@ -26,6 +26,11 @@ from waystation.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
+from waystation.messages.queue_status import (
+    QueueStatusPartition,
+    QueueStatusRequest,
+    QueueStatusResponse,
+)
 from waystation.messages.share_group_describe import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
@@ -37,8 +42,9 @@ from waystation.model.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from waystation.model.ids import TopicPartition
+from waystation.model.ids import NodeId, TopicPartition
 from waystation.model.offsets import Offset
+from waystation.wire.versions import ApiKey
 
 __all__ = ["QueueAdministration"]
 
@@ -128,8 +134,15 @@ class QueueAdministration:
         ends = await list_offsets(self._router, dict.fromkeys(every, LATEST))
         topics = {one.topic_name: one for one in await self._share_offsets(group_id)}
         told = {} if name not in topics else _by_number(topics[name])
+        at_leaders = await self._at_leaders(group_id, described)
         partitions = tuple(
-            _stands(where, told.get(where.partition), ends[where].offset) for where in every
+            _stands(
+                told.get(where.partition),
+                at_leaders.get(where.partition),
+                where,
+                ends[where].offset,
+            )
+            for where in every
         )
         state, members = await self._state_of(group_id)
         dead_letter_topic = await self._dead_letter_topic(group_id)
@@ -168,6 +181,27 @@ class QueueAdministration:
             return group.topics
 
         return await self._asked(attempt)
+
+    async def _at_leaders(
+        self, group_id: str, topic: TopicDescription
+    ) -> dict[int, QueueStatusPartition]:
+        """What leaders know of their queues; nothing, where they are not Waystation's."""
+        found: dict[int, QueueStatusPartition] = {}
+        by_leader: dict[NodeId, list[int]] = {}
+        for one in topic.partitions:
+            by_leader.setdefault(one.leader, []).append(one.partition)
+        for leader, numbers in by_leader.items():
+            if leader not in self._router.view.brokers:
+                continue
+            connection = await self._router.to_node(leader)
+            if not connection.speaks(ApiKey.QUEUE_STATUS):
+                continue
+            request = QueueStatusRequest(group_id=group_id, topic_id=topic.id, partitions=numbers)
+            told = await self._router.ask(
+                self._router.to_node(leader), request, QueueStatusResponse
+            )
+            found |= {one.partition_index: one for one in told.partitions if not one.error_code}
+        return found
 
     async def _state_of(self, group_id: str) -> tuple[str, int]:
         coordinator = Coordinator(self._router, group_id)
@@ -217,9 +251,26 @@ def _by_number(
 
 
 def _stands(
-    where: TopicPartition, told: DescribeShareGroupOffsetsResponsePartition | None, end: Offset
+    stored: DescribeShareGroupOffsetsResponsePartition | None,
+    at_leader: QueueStatusPartition | None,
+    where: TopicPartition,
+    end: Offset,
 ) -> QueuePartition:
-    if told is None or told.start_offset == _NO_START:
+    if at_leader is not None and at_leader.in_use:
+        # What it has in memory is newer than what is stored.
+        start, seen = at_leader.start_offset, at_leader.end_offset
+        unsettled = seen - start - at_leader.settled + max(end - seen, 0)
+        out, waiting = at_leader.in_flight, at_leader.waiting + at_leader.dying
+        return QueuePartition(where.partition, Offset(start), end, unsettled, out, waiting)
+    if stored is None or stored.start_offset == _NO_START:
         return QueuePartition(where.partition, None, end, None)
-    unsettled = told.lag if told.lag >= 0 else max(end - told.start_offset, 0)
-    return QueuePartition(where.partition, Offset(told.start_offset), end, unsettled)
+    unsettled = stored.lag if stored.lag >= 0 else max(end - stored.start_offset, 0)
+    out_or_unknown = None if at_leader is None else 0
+    return QueuePartition(
+        where.partition,
+        Offset(stored.start_offset),
+        end,
+        unsettled,
+        out_or_unknown,
+        out_or_unknown,
+    )

@@ -105,6 +105,7 @@ from waystation.messages.offset_for_leader_epoch import (
 )
 from waystation.messages.prepare_txn import PrepareTxnRequest, PrepareTxnResponse
 from waystation.messages.produce import ProduceRequest, ProduceResponse
+from waystation.messages.queue_status import QueueStatusRequest, QueueStatusResponse
 from waystation.messages.read_share_group_state import (
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
@@ -239,6 +240,7 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.REDRIVE_DEAD_LETTERS: (RedriveDeadLettersRequest, RedriveDeadLettersResponse),
     ApiKey.DESCRIBE_REDRIVE: (DescribeRedriveRequest, DescribeRedriveResponse),
     ApiKey.CANCEL_REDRIVE: (CancelRedriveRequest, CancelRedriveResponse),
+    ApiKey.QUEUE_STATUS: (QueueStatusRequest, QueueStatusResponse),
 }
 
 

@@ -94,6 +94,7 @@ class ApiKey(IntEnum):
     REDRIVE_DEAD_LETTERS = 10_030
     DESCRIBE_REDRIVE = 10_031
     CANCEL_REDRIVE = 10_032
+    QUEUE_STATUS = 10_040
 
 
 class Versions(NamedTuple):
@@ -194,4 +195,5 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.REDRIVE_DEAD_LETTERS: _spoken("0", "0+"),
     ApiKey.DESCRIBE_REDRIVE: _spoken("0", "0+"),
     ApiKey.CANCEL_REDRIVE: _spoken("0", "0+"),
+    ApiKey.QUEUE_STATUS: _spoken("0", "0+"),
 }
