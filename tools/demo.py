@@ -79,6 +79,13 @@ def tour(broker: BrokerProcess) -> None:
     show.run("group", "reset", "billing", "--shift-by", "-1", "--yes")
     show.run("group", "list")
 
+    show.say("Only some messages: chosen by the reader, or by the broker, in a view for every client")
+    show.run("consume", "orders", "--from-beginning", "--where", "value.amount >= 40")
+    show.run("view", "create", "large", "--on", "orders", "--where", "value.amount >= 40")
+    show.run("consume", "large", "--from-beginning", "--group", "audit", "--count", "3")
+    show.run("group", "describe", "audit")
+    show.run("view", "describe", "large", "--count")
+
     show.say("Nothing acknowledged is lost: kill -9, and everything is still there")
     broker.kill()
     broker.start()
@@ -97,6 +104,8 @@ def tour(broker: BrokerProcess) -> None:
     show.python(str(examples / "exactly_once.py"))
     show.run("txn", "list")
     show.run("verify", "--seconds", "2", "--history", str(broker.data_dir.parent / "history"))
+
+    _scheduled(show, broker)
 
     show.say("Topics become tables on Spark, each record once")
     if find_spec("pyspark") is None or java_home() is None:
@@ -117,6 +126,26 @@ def tour(broker: BrokerProcess) -> None:
     show.get("/healthz")
     show.get("/readyz")
     show.get("/metrics")
+
+
+def _scheduled(show: Tour, broker: BrokerProcess) -> None:
+    show.say(
+        "Messages for later: the broker keeps them, and delivers each once, not before its time"
+    )
+    show.run(
+        "topic", "create", "reminders", "--partitions", "1", "--config", "schedule.enable=true"
+    )
+    show.run("schedule", "after", "reminders", "3s", "--key", "cart-7", "--value", "still open?")
+    show.run("schedule", "at", "reminders", "2031-05-01T09:00:00Z", "--value", "never mind")
+    daily = ["--zone", "Europe/Berlin", "--value", "daily report"]
+    show.run("schedule", "cron", "reminders", "0 7 * * mon-fri", *daily)
+    show.run("schedule", "list", "reminders")
+    show.run("schedule", "cancel", "reminders", "0-1", "--yes")
+    show.say("Also if the broker is killed meanwhile")
+    broker.kill()
+    broker.start()
+    show.run("consume", "reminders", "--from-beginning", "--follow", "--count", "1")
+    show.run("schedule", "list", "reminders")
 
 
 def cluster_tour(folder: Path) -> None:

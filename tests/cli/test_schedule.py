@@ -103,7 +103,7 @@ def test_a_list_is_cut_and_goes_on(run: Run, orders: str) -> None:
 
     assert len(whole) == 5
     assert [one["id"] for one in rest] == [one["id"] for one in whole[2:]]
-    assert "5 messages wait" in first.err
+    assert "5 messages waiting" in first.err
     until = run("schedule", "list", orders, "--until", "150m", "--json").lines()
     assert until == whole[:2]
 

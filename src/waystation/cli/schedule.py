@@ -181,9 +181,11 @@ def _print_list(
     elif shown:
         print_table(_TITLES, map(_row, shown))
     if len(found) > limit:
-        say(f"{counted(waiting, 'message')} wait for {topic}; go on with --after {shown[-1].place}")
+        say(
+            f"{counted(waiting, 'message')} waiting for {topic}; go on with --after {shown[-1].place}"
+        )
     elif not as_json:
-        say(f"{counted(waiting, 'message')} wait for {topic}")
+        say(f"{counted(waiting, 'message')} waiting for {topic}")
 
 
 def _listed(one: "Scheduled") -> dict[str, Any]:
