@@ -1,22 +1,15 @@
 """``waystation group``: list, describe, reset, delete."""
 
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from waystation.cli.asking import confirm, with_admin
-from waystation.cli.options import (
-    bootstrap_option,
-    example,
-    json_option,
-    parse_duration,
-    parse_time,
-    yes_option,
-)
+from waystation.cli.options import bootstrap_option, example, json_option, yes_option
 from waystation.cli.output import print_json, print_table, say
+from waystation.cli.reset_places import place, topic_and_partitions
 
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
@@ -39,11 +32,20 @@ def group() -> None:
 
 @group.command("list", epilog=example("waystation group list --state Stable --json"))
 @click.option("--state", "states", multiple=True, help="Only groups in this state; again.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(["classic", "consumer", "share"]),
+    help="Only groups of this kind; again.",
+)
 @bootstrap_option
 @json_option
-def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
+def list_groups(
+    states: tuple[str, ...], kinds: tuple[str, ...], bootstrap: str, as_json: bool
+) -> None:
     """List the groups."""
-    found = with_admin(bootstrap, lambda admin: admin.list_groups(states=states))
+    found = with_admin(bootstrap, lambda admin: admin.list_groups(states=states, kinds=kinds))
     if as_json:
         for one in found:
             print_json(
@@ -73,6 +75,7 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
 
     LAG is the number of messages that wait, SECONDS how long the oldest of them has waited.
     In a view only messages that it shows are counted; 12+ says that it was too far to count all.
+    Of a share group it is shown where each queue begins, and what nobody has acknowledged of it.
     """
 
     async def work(admin: "Admin") -> None:
@@ -90,6 +93,10 @@ async def _described(admin: "Admin", name: str) -> dict[str, Any]:
     from waystation.cli.progress import progress
 
     found = (await admin.describe_groups(name))[name]
+    if found.kind == "share":
+        from waystation.cli import group_shares
+
+        return await group_shares.described(admin, found)
     readers = {where: one.member_id for one in found.members for where in one.assignment}
     partitions = {*readers, *await admin.group_offsets(name)}
     with progress("reading", len(partitions), wanted=_is_watched()) as advance:
@@ -156,6 +163,11 @@ def _show(told: dict[str, Any]) -> None:
         print_table(("MEMBER", "CLIENT", "HOST", "READS"), rows)
     else:
         say("it has no members")
+    if told["kind"] == "share":
+        from waystation.cli.group_shares import show_queues
+
+        show_queues(told)
+        return
     if told["partitions"]:
         say("")
         titles = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "MEMBER")
@@ -258,10 +270,12 @@ def reset(
 ) -> None:
     """Let the group NAME, which must have no members, go on elsewhere.
 
+    Queues of a share group begin there; what was acknowledged behind it is delivered again.
+
     Whatever is asked for, each partition ends up between its oldest message and its end.
     """
-    to = _place(places, name)
-    chosen = [_chosen(text) for text in topics]
+    to = place(places, name)
+    chosen = [topic_and_partitions(text) for text in topics]
 
     async def plan(admin: "Admin") -> dict["TopicPartition", "OffsetMove"]:
         if not dry_run:
@@ -283,48 +297,6 @@ def reset(
         say(f"group {name} goes on from there")
     if as_json:
         _print_moves(name, moves, dry_run)
-
-
-def _place(places: dict[str, Any], name: str) -> "ResetTo":
-    """The one place that was given."""
-    given = {
-        option: value
-        for option, value in places.items()
-        if value is not None and value is not False
-    }
-    if len(given) != 1:
-        raise click.UsageError(
-            "say where to, once: --to-earliest, --to-latest, --to-current, --to-offset, --to-time, "
-            "--by-duration, --shift-by or --from-file"
-        )
-    ((option, value),) = given.items()
-    match option:
-        case "to_offset":
-            return int(value)
-        case "to_time":
-            return datetime.fromtimestamp(parse_time(value) / 1_000, UTC)
-        case "by_duration":
-            return parse_duration(value)
-        case "shift_by":
-            from waystation.client.resets import By
-
-            return By(value)
-        case "from_file":
-            from waystation.cli.offset_files import read_offsets
-
-            return read_offsets(value, name)
-        case _:
-            return option.removeprefix("to_")
-
-
-def _chosen(text: str) -> tuple[str, list[int] | None]:
-    """``orders`` or ``orders:0,2``."""
-    topic, colon, numbers = text.partition(":")
-    if not colon:
-        return topic, None
-    if not all(one.isdigit() for one in numbers.split(",")):
-        raise click.UsageError(f"--topic {text!r}: must be NAME or NAME:PARTITION,PARTITION")
-    return topic, [int(one) for one in numbers.split(",")]
 
 
 async def _partitions(
@@ -366,7 +338,7 @@ def _print_moves(name: str, moves: dict["TopicPartition", "OffsetMove"], dry_run
 def delete(
     names: tuple[str, ...], topics: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool
 ) -> None:
-    """Delete groups that have no members, with all their offsets."""
+    """Delete groups that have no members, with all their offsets or queues."""
     what = f"the offsets of {', '.join(topics)} in {', '.join(names)}" if topics else None
     confirm(f"Delete {what or ', '.join(names) + ' with all offsets'}?", yes)
 
@@ -384,6 +356,9 @@ def delete(
 async def _delete(admin: "Admin", name: str, topics: tuple[str, ...]) -> None:
     if not topics:
         await admin.delete_groups(name)
+        return
+    if await admin.is_share_group(name):
+        await admin.delete_share_group_offsets(name, topics)
         return
     committed = await admin.group_offsets(name)
     await admin.delete_group_offsets(name, [one for one in committed if one.topic in topics])

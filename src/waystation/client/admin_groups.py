@@ -7,6 +7,7 @@ them may be asked twice.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from waystation.client.admin_shares import ShareAdministration, describe_share_group
 from waystation.client.admin_views import MatchCount, ViewAdministration
 from waystation.client.coordinator import Coordinator
 from waystation.client.errors import error_of
@@ -63,7 +64,7 @@ _READING_MS = 10_000
 T = TypeVar("T")
 
 
-class GroupAdministration(ViewAdministration):
+class GroupAdministration(ViewAdministration, ShareAdministration):
     """The part of an admin that is about groups."""
 
     _router: Router
@@ -89,7 +90,7 @@ class GroupAdministration(ViewAdministration):
         return {one: await self._described(one) for one in _listed(group_ids)}
 
     async def delete_groups(self, group_ids: str | Iterable[str]) -> None:
-        """Delete groups with all their offsets; a group that has members is refused."""
+        """Delete groups with all their offsets or queues; a group that has members is refused."""
         for group_id in _listed(group_ids):
             coordinator = Coordinator(self._router, group_id)
 
@@ -166,9 +167,10 @@ class GroupAdministration(ViewAdministration):
     ) -> dict[TopicPartition, OffsetMove]:
         """Move a group that has no members, in these partitions or in all it has committed.
 
-        A dry run only says what would happen.
+        A share group's queues begin there.  A dry run only says what would happen.
         """
-        committed = await self.group_offsets(group_id)
+        is_shared = await self.is_share_group(group_id)
+        committed = await (self._starts if is_shared else self.group_offsets)(group_id)
         wanted = [TopicPartition(*one) for one in partitions or committed]
         if not wanted:
             raise InvalidRequestError(
@@ -177,9 +179,15 @@ class GroupAdministration(ViewAdministration):
         moves = await self._planned(to, wanted, committed)
         if not dry_run:
             await self.check_without_members(group_id)
-            await self.alter_group_offsets(
-                group_id, {where: move.after for where, move in moves.items()}
-            )
+            if is_shared:
+                starts: dict[tuple[str, int], int] = {
+                    where: move.after for where, move in moves.items()
+                }
+                await self.alter_share_group_offsets(group_id, starts)
+            else:
+                await self.alter_group_offsets(
+                    group_id, {where: move.after for where, move in moves.items()}
+                )
         return moves
 
     async def group_lag(
@@ -255,9 +263,19 @@ class GroupAdministration(ViewAdministration):
                 found = await _describe_consumer_group(coordinator)
                 if found is not None:
                     return found
+            shared = await describe_share_group(coordinator)
+            if shared is not None:
+                return shared
             return await _describe_classic_group(coordinator)
 
         return await self._patiently(attempt)
+
+    async def _starts(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Where the queues of a share group begin, as what it has committed."""
+        found = await self.share_group_offsets(group_id)
+        return {
+            where: committed_at(one.start) for where, one in found.items() if one.start is not None
+        }
 
     async def _planned(
         self,

@@ -15,7 +15,7 @@ class GroupListing(NamedTuple):
     group_id: str
     state: str
     kind: str
-    """``classic`` or ``consumer``, in small letters."""
+    """``classic``, ``consumer`` or ``share``, in small letters."""
     protocol_type: str
     coordinator: NodeId
 
