@@ -23,7 +23,7 @@ from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
 from waystation.client.errors import ClosedError
 from waystation.client.outgoing import RecordMetadata
 from waystation.client.producer import HeadersLike, Payload, Producer
-from waystation.client.queue_errors import not_delayed, unknown_queue
+from waystation.client.queue_errors import unknown_queue
 from waystation.client.queue_message import QueueMessage
 from waystation.client.queue_receiving import Receiving
 from waystation.client.queue_sending import priority_header
@@ -39,7 +39,6 @@ from waystation.model.errors import (
 )
 from waystation.runtime.clock import Clock, SystemClock
 from waystation.runtime.tasks import Tasks
-from waystation.scheduling.topics import companion_of
 from waystation.sharing.states import ACCEPT, REJECT, RELEASE
 
 __all__ = ["Queue", "QueueMessage"]
@@ -149,8 +148,6 @@ class Queue:
         try:
             return await producer.send(self.name, value, key=key, headers=headers, **timing)
         except UnknownTopicError:
-            if timing:
-                raise not_delayed(self.name, companion_of(self.name)) from None
             raise unknown_queue(self.name) from None
 
     # --- receiving ------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from waystation.model.ids import TopicPartition
 __all__ = [
     "NotHeldError",
     "SettlementUnknownError",
-    "not_delayed",
     "not_served",
     "not_this_kind",
     "unknown_queue",
@@ -60,14 +59,6 @@ def unknown_queue(topic: str) -> UnknownTopicError:
     return UnknownTopicError(
         f"queue {topic} does not exist: check the name, or create it with "
         f"`waystation queue create {topic}`"
-    )
-
-
-def not_delayed(topic: str, companion: str) -> UnknownTopicError:
-    """The topic takes no messages for later."""
-    return UnknownTopicError(
-        f"queue {topic} takes no messages for later, for there is no topic {companion}: let it, "
-        f"with `waystation topic alter {topic} --config schedule.enable=true`"
     )
 
 

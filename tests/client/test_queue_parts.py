@@ -1,0 +1,182 @@
+"""The parts of a queue's client that need no broker: leases, ranges, receipts, what came."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waystation.client.queue import Queue
+from waystation.client.queue_errors import NotHeldError, SettlementUnknownError
+from waystation.client.queue_lease import Hold, Lease
+from waystation.client.queue_receipts import Receipt
+from waystation.client.queue_records import acquired_in
+from waystation.client.queue_sending import priority_header
+from waystation.client.queue_settings import queue_settings
+from waystation.client.queue_settling import Batch, Settling, ranges_of
+from waystation.messages.share_fetch import AcquiredRecords
+from waystation.model.errors import (
+    InvalidRequestError,
+    InvalidSettingsError,
+    RequestTimedOutError,
+)
+from waystation.model.ids import LeaderEpoch, TopicPartition
+from waystation.model.offsets import Millis, Offset
+from waystation.records.batch import BatchBuilder
+from waystation.records.header import stamp
+
+WHERE = TopicPartition("orders", 0)
+
+
+def a_lease(*offsets: int, ends_at: float = 30.0) -> Lease:
+    unsettled = {Offset(one) for one in offsets}
+    return Lease(Hold(None, WHERE), ends_at, unsettled)  # type: ignore[arg-type]
+
+
+# --- leases -------------------------------------------------------------------------------------
+
+
+def test_a_message_is_settled_once() -> None:
+    lease = a_lease(5)
+
+    assert lease.settle(Offset(5), 0.0) is None
+    assert lease.settle(Offset(5), 0.0) == "was settled already"
+
+
+def test_what_is_over_cannot_be_settled() -> None:
+    lease = a_lease(5, 6, ends_at=30.0)
+    lease.extend(Offset(6), 60.0)
+
+    assert "over 1.5 s ago" in (lease.settle(Offset(5), 31.5) or "")
+    assert lease.settle(Offset(6), 31.5) is None
+
+
+def test_what_is_lost_says_why() -> None:
+    lease = a_lease(5)
+    lease.hold.lost = "the connection to node 1 was lost"
+
+    assert "connection to node 1" in (lease.settle(Offset(5), 0.0) or "")
+
+
+# --- acknowledgements ---------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.integers(0, 60), st.integers(0, 4)))
+def test_ranges_say_exactly_what_was_meant(kinds: dict[int, int]) -> None:
+    """In rising order, without overlap, and none that could be one with its neighbour."""
+    told = ranges_of(kinds)
+
+    said = {
+        offset: one.acknowledge_types[0]
+        for one in told
+        for offset in range(one.first_offset, one.last_offset + 1)
+    }
+    assert said == kinds
+    for before, after in pairwise(told):
+        assert before.last_offset < after.first_offset
+        touches = before.last_offset + 1 == after.first_offset
+        assert not touches or before.acknowledge_types != after.acknowledge_types
+
+
+async def test_a_call_is_answered_when_every_leader_has() -> None:
+    settling, batches = Settling(asyncio.get_running_loop()), (Batch(), Batch())
+    for number, batch in enumerate(batches):
+        settling.add(TopicPartition("orders", number), 7)
+        batch.add(TopicPartition("orders", number), 7, 1)
+        batch.settlings[settling] = None
+    settling.sent_with(2)
+
+    batches[0].answered({})
+    assert not settling.done.done()
+    batches[1].refused("is not held any more")
+
+    with pytest.raises(NotHeldError, match="7 of orders-1 is not held"):
+        await settling.done
+
+
+async def test_an_answer_that_never_comes_is_not_taken_for_one() -> None:
+    settling, batch = Settling(asyncio.get_running_loop()), Batch()
+    settling.add(WHERE, 7)
+    batch.settlings[settling] = None
+    settling.sent_with(1)
+
+    batch.unknown(RequestTimedOutError("node 1 did not answer"))
+
+    with pytest.raises(SettlementUnknownError, match="delivered again"):
+        await settling.done
+
+
+# --- what was acquired --------------------------------------------------------------------------
+
+
+def batch_of(first: int, *values: bytes) -> bytes:
+    builder = BatchBuilder()
+    for value in values:
+        assert builder.append(None, value, timestamp=Millis(0))
+    built = bytearray(builder.build())
+    stamp(built, 0, Offset(first), LeaderEpoch(0))
+    return bytes(built)
+
+
+def acquired(*ranges: tuple[int, int, int]) -> list[AcquiredRecords]:
+    return [
+        AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+        for first, last, count in ranges
+    ]
+
+
+def test_only_what_was_acquired_is_handed_out() -> None:
+    records = memoryview(batch_of(0, b"a", b"b", b"c") + batch_of(3, b"d", b"e"))
+
+    found = acquired_in(records, acquired((3, 3, 2), (1, 1, 1)), 1 << 20)
+
+    assert [(row[0], row[3], count) for row, count in found.rows] == [(1, b"b", 1), (3, b"d", 2)]
+    assert not found.gaps
+    assert not found.corrupt
+
+
+def test_offsets_without_a_message_are_gaps() -> None:
+    found = acquired_in(memoryview(batch_of(2, b"c")), acquired((0, 4, 1)), 1 << 20)
+
+    assert [row[0] for row, _ in found.rows] == [2]
+    assert found.gaps == [0, 1, 3, 4]
+
+
+def test_a_damaged_batch_is_given_back_and_told() -> None:
+    damaged = bytearray(batch_of(0, b"aaaa"))
+    damaged[-1] ^= 0xFF
+
+    found = acquired_in(memoryview(damaged + batch_of(1, b"b")), acquired((0, 1, 1)), 1 << 20)
+
+    assert [row[0] for row, _ in found.rows] == [1]
+    assert found.corrupt == [0]
+    assert found.damage is not None
+
+
+# --- words --------------------------------------------------------------------------------------
+
+
+def test_a_receipt_comes_back_from_its_text() -> None:
+    receipt = Receipt(3, Offset(1742), 2, "pS3k-Xq7c_Q5")
+
+    assert Receipt.of(str(receipt)) == receipt
+
+
+@pytest.mark.parametrize("text", ["", "1-2", "a-1-0-x", "1-2-3-", "1-2--member", "-1-2-0-x"])
+def test_what_is_no_receipt_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="no receipt"):
+        Receipt.of(text)
+
+
+@pytest.mark.parametrize("priority", [-1, 10, 1 << 40, True, 2.5, "9"])
+def test_an_absurd_priority_is_refused(priority: object) -> None:
+    with pytest.raises(InvalidRequestError, match="0, the lowest, to 9"):
+        priority_header(priority)  # type: ignore[arg-type]
+
+
+def test_wrong_options_are_named() -> None:
+    with pytest.raises(InvalidSettingsError, match="prefetch_messages"):
+        queue_settings({"prefetch": 5})  # type: ignore[typeddict-unknown-key]
+    with pytest.raises(InvalidRequestError, match="no name"):
+        Queue("")
