@@ -181,9 +181,8 @@ def _print_list(
     elif shown:
         print_table(_TITLES, map(_row, shown))
     if len(found) > limit:
-        say(
-            f"{counted(waiting, 'message')} waiting for {topic}; go on with --after {shown[-1].place}"
-        )
+        say(f"{counted(waiting, 'message')} waiting for {topic}")
+        say(f"go on with --after {shown[-1].place}")
     elif not as_json:
         say(f"{counted(waiting, 'message')} waiting for {topic}")
 
