@@ -44,6 +44,8 @@ def _value(kind: Kind[Any], version: int, random: Random) -> Any:
     match kind:
         case Fixed("?"):
             return random.random() < 0.5
+        case Fixed("d"):
+            return random.random() * 1e6
         case Fixed(letter):
             return random.getrandbits(WIDTHS[letter] - 1) >> random.randrange(WIDTHS[letter])
         case Uuid():

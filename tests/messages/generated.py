@@ -40,6 +40,9 @@ WITHOUT_TWIN = [
     (ApiKey.QUEUE_STATUS, 0),
     (ApiKey.DESCRIBE_VIEWS, 0),
     (ApiKey.COUNT_MATCHING, 0),
+    (ApiKey.REDRIVE_DEAD_LETTERS, 0),
+    (ApiKey.DESCRIBE_REDRIVE, 0),
+    (ApiKey.CANCEL_REDRIVE, 0),
 ]
 
 

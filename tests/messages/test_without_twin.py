@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 from tests.messages.arbitrary import instance
+from tests.messages.dead_letter_bytes import DEAD_LETTERS
 from tests.messages.generated import WITHOUT_TWIN
 from tests.messages.queue_bytes import QUEUES
 from tests.messages.scheduled_bytes import SCHEDULED
@@ -53,6 +54,11 @@ OWN_APIS = {
     ),
     "views.md": (ApiKey.DESCRIBE_VIEWS, ApiKey.COUNT_MATCHING),
     "queues.md": (ApiKey.QUEUE_STATUS,),
+    "dead-letters.md": (
+        ApiKey.REDRIVE_DEAD_LETTERS,
+        ApiKey.DESCRIBE_REDRIVE,
+        ApiKey.CANCEL_REDRIVE,
+    ),
 }
 
 WRITTEN: list[tuple[Message, int, str]] = [
@@ -185,6 +191,7 @@ WRITTEN: list[tuple[Message, int, str]] = [
     *QUEUES,
     *SCHEDULED,
     *VIEWS,
+    *DEAD_LETTERS,
 ]
 
 
