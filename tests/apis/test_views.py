@@ -5,7 +5,8 @@ import pytest
 from tests.apis.asking import TOPIC, Asking
 from tests.apis.conftest import MakeNode
 from tests.apis.grouping import Grouping
-from tests.apis.kit import batch_of, versions
+from tests.apis.kit import ThreadedNode, batch_of, versions
+from tests.apis.share_grouping import ShareGrouping, assigned
 from tests.apis.viewing import keyed, make_view, refusal, view_request, walk
 from waystation.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from waystation.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -321,3 +322,31 @@ def test_members_are_given_partitions_of_it(ann: Grouping, group: str, topic: st
     assert told.error_code == ErrorCode.NONE
     (given,) = told.assignment.topic_partitions
     assert (given.topic_id, given.partitions) == (ann.topic_id(topic), [0, 1])
+
+
+def test_queues_are_refused_and_told_what_to_read(
+    coordinator: ThreadedNode, group: str, topic: str
+) -> None:
+    base = topic + "-base"
+    with ShareGrouping(*coordinator.address) as sue:
+        sue.create(base)
+        make_view(sue, topic, base, YES)
+        refused = sue.share(group, [topic])
+
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert f"subscribe to {base}" in refused.error_message
+
+
+def test_a_view_that_comes_under_a_queues_feet_is_not_given_to_it(
+    coordinator: ThreadedNode, group: str, topic: str
+) -> None:
+    base = topic + "-base"
+    with ShareGrouping(*coordinator.address) as sue:
+        sue.create(base)
+        told = sue.share(group, [base, topic])
+        make_view(sue, topic, base, YES)
+        again = sue.share(group, None, told.member_epoch)
+
+        assert assigned(told) == {sue.topic_id(base): [0]}
+        assert again.error_code == ErrorCode.NONE
+        assert again.assignment is None

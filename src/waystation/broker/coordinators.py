@@ -42,16 +42,16 @@ class TopicsNow:
     Internal ones are not offered by name.
     """
 
-    __slots__ = ("_archives", "_image", "version")
+    __slots__ = ("_archives", "image", "version")
 
     def __init__(self) -> None:
-        self._image = ClusterImage()
+        self.image = ClusterImage()
         self._archives: Collection[str] = ()
         self.version = 0
 
     def adopt(self, image: ClusterImage, archives: Collection[str] = ()) -> bool:
         """Look at another image; whether a topic came, grew or went."""
-        before, self._image, self._archives = self._image, image, archives
+        before, self.image, self._archives = self.image, image, archives
         same = before.topics is image.topics and before.views is image.views
         if same or _sizes(before) == _sizes(image):
             return False
@@ -60,19 +60,41 @@ class TopicsNow:
 
     def named(self, name: str) -> TopicSeen | None:
         """The topic of that name."""
-        return _seen(find_shown(self._image, name))
+        return _seen(find_shown(self.image, name))
 
     def of_id(self, topic_id: TopicId) -> TopicSeen | None:
         """The topic of that id."""
-        return _seen(find_shown_by_id(self._image, topic_id))
+        return _seen(find_shown_by_id(self.image, topic_id))
 
     def names(self) -> Iterable[str]:
         """What a regular expression may choose from."""
-        return [name for name in shown_names(self._image) if name not in INTERNAL_TOPICS]
+        return [name for name in shown_names(self.image) if name not in INTERNAL_TOPICS]
 
     def wait_for(self, group_id: str) -> bool:
         """Whether a topic keeps what that group has not committed."""
         return group_id in self._archives
+
+
+class TopicsOfQueues:
+    """The same without views: a queue is a topic's, and settles what becomes of its messages."""
+
+    __slots__ = ("_now",)
+
+    def __init__(self, now: TopicsNow) -> None:
+        self._now = now
+
+    @property
+    def version(self) -> int:
+        """Rises whenever any of them changes."""
+        return self._now.version
+
+    def named(self, name: str) -> TopicSeen | None:
+        """The topic of that name."""
+        return _seen(self._now.image.topics.get(name))
+
+    def of_id(self, topic_id: TopicId) -> TopicSeen | None:
+        """The topic of that id."""
+        return _seen(self._now.image.topics_by_id.get(topic_id))
 
 
 class GroupLog(PartitionLog[Record]):
@@ -165,7 +187,7 @@ class GroupCoordinators(Posts[Record]):
             PartitionProducers(partition),
             ShareGroups(
                 self._share_settings,
-                self._seen,
+                TopicsOfQueues(self._seen),
                 self._new_id,
                 clerk.hear,
                 self._options.of_share_group,
