@@ -17,6 +17,7 @@ from waystation.broker.replicas import Replicas
 from waystation.broker.share_records import UnreadableShareRecordError, encode_state, read_state
 from waystation.broker.topics import Topics
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.views import find_shown_by_id
 from waystation.model.errors import InvalidRequestError
 from waystation.model.ids import LeaderEpoch, NodeId, TopicId, uuid_of, uuid_text
 from waystation.model.offsets import Offset
@@ -100,7 +101,7 @@ class ShareCoordinators(Posts[StateRecord]):
                 _forget(host, lambda topic_id: topic_id not in gone)
 
     def _sweep(self, host: Host[StateRecord]) -> None:
-        _forget(host, lambda topic_id: topic_id in self._image.topics_by_id)
+        _forget(host, lambda topic_id: find_shown_by_id(self._image, topic_id) is not None)
 
     # --- what makes them states of queues -------------------------------------------------------
 
