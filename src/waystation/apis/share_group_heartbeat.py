@@ -4,6 +4,8 @@ Who joins before the group's queues have begun would be told to read nothing, an
 heartbeat later.  Instead its answer waits a moment for them.
 """
 
+from collections.abc import Sequence
+
 from waystation.apis.call import Call
 from waystation.apis.coordinated import client_host
 from waystation.broker.broker import Broker
@@ -29,6 +31,7 @@ async def answer(
     try:
         if not command.group_id:
             raise InvalidRequestError("the group id is empty: give the group a name")
+        _check_topics(broker, command.topics or ())
         done = await _heartbeat(broker, command)
         if command.member_epoch == JOIN and not done.assigned:
             done = await _later(broker, command, done)
@@ -63,6 +66,31 @@ async def _later(
     except WaystationError:
         return joined
     return joined if done.assigned is None else done
+
+
+def _check_topics(broker: Broker, topics: Sequence[str]) -> None:
+    """Refuse views: a queue of some messages would leave the others for ever undone."""
+    for name in topics:
+        view = broker.views.named(name)
+        if view is not None:
+            raise InvalidRequestError(
+                f"{name} is a view, and queues read topics: subscribe to {view.on}, and "
+                "accept what is not meant"
+            )
+
+
+def _command(call: Call[ShareGroupHeartbeatRequest]) -> ShareHeartbeat:
+    request = call.message
+    topics = request.subscribed_topic_names
+    return ShareHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        client_id=call.client_id or "",
+        client_host=client_host(call),
+        rack_id=request.rack_id,
+        topics=None if topics is None else tuple(topics),
+    )
 
 
 def _assignment(partitions: Partitions) -> Assignment:
