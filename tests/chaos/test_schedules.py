@@ -5,20 +5,24 @@ itself tried on histories with a mistake in them.
 """
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.support.cluster import ProcessCluster
 from tests.support.figures import figure
 from tests.support.scheduled_life import Plan, ScheduledLife, Seen, findings
 from tests.support.soak import count
+from waystation.client.metadata import PartitionView
 from waystation.testing.cluster import LocalCluster
 from waystation.testing.process import BrokerProcess
 
 KILLS, FAILOVERS = count(2, 30), count(2, 20)
 SEEDS = range(count(1, 3))
+WHERE = ["in one loop", *["in processes"] * count(0, 1)]
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -48,9 +52,20 @@ async def test_kill_9_loses_repeats_and_revives_nothing(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_failover_loses_repeats_and_revives_nothing(tmp_path: Path, seed: int) -> None:
-    """Now who keeps the messages, now who leads the topic they are for."""
-    async with LocalCluster(tmp_path, 3) as cluster:
+@pytest.mark.parametrize("where", WHERE)
+async def test_failover_loses_repeats_and_revives_nothing(
+    tmp_path: Path, where: str, seed: int
+) -> None:
+    if where == "in one loop":
+        life = await _in_one_loop(tmp_path, seed)
+    else:
+        life = await _in_processes(tmp_path, seed)
+    report(life, f"{FAILOVERS} failovers {where}")
+
+
+async def _in_one_loop(folder: Path, seed: int) -> ScheduledLife:
+    """Killed is now who keeps the messages, now who leads the topic they are for."""
+    async with LocalCluster(folder, 3) as cluster:
         life = ScheduledLife(cluster.bootstrap, "orders", seed)
         await life.create(replication_factor=3)
 
@@ -67,7 +82,40 @@ async def test_failover_loses_repeats_and_revives_nothing(tmp_path: Path, seed: 
             life.stop()
 
         await asyncio.gather(life.run(), havoc())
-    report(life, f"{FAILOVERS} failovers")
+    return life
+
+
+async def _in_processes(folder: Path, seed: int) -> ScheduledLife:
+    """Brokers with etcd: killed, or stopped where they are to go on as if no time had passed."""
+    cluster = await asyncio.to_thread(ProcessCluster(folder, 3).__enter__)
+    try:
+        life = ScheduledLife(cluster.bootstrap, "orders", seed)
+        await life.create(replication_factor=3)
+        havoc = asyncio.create_task(asyncio.to_thread(_havoc, cluster, Random(seed)))
+        havoc.add_done_callback(lambda _: life.stop())
+        await asyncio.gather(life.run(settle_s=90), havoc)
+    finally:
+        await asyncio.to_thread(cluster.__exit__)
+    return life
+
+
+def _havoc(cluster: ProcessCluster, chance: Random) -> None:
+    for number in range(FAILOVERS):
+        time.sleep(chance.uniform(1, 3))
+        victim = chance.choice(cluster.ids)
+        if number % 2:
+            cluster.pause(victim)
+            time.sleep(chance.uniform(1, 6))
+            cluster.resume(victim)
+        else:
+            cluster.kill(victim)
+            time.sleep(chance.uniform(0.5, 5))
+            cluster.start(victim)
+        cluster.until(lambda: all(len(one.in_sync) == 3 for one in _partitions(cluster)), 90)
+
+
+def _partitions(cluster: ProcessCluster) -> list[PartitionView]:
+    return [one for name in ("orders", "orders.delay") for one in cluster.topic(name).partitions]
 
 
 def report(life: ScheduledLife, what: str) -> None:
