@@ -1,7 +1,7 @@
 """The figures of scheduled messages are about what was read, and know what is missing or early."""
 
-from benchmarks.scheduling.loads import Lateness
 from benchmarks.schedules import _lateness
+from benchmarks.scheduling.loads import Lateness
 
 
 def test_lateness_counts_from_when_each_was_due() -> None:
