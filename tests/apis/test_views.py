@@ -334,7 +334,8 @@ def test_queues_are_refused_and_told_what_to_read(
         refused = sue.share(group, [topic])
 
     assert refused.error_code == ErrorCode.INVALID_REQUEST
-    assert f"subscribe to its topic, '{base}'" in refused.error_message
+    assert "is a view" in refused.error_message
+    assert base in refused.error_message
 
 
 def test_a_view_that_comes_under_a_queues_feet_is_not_given_to_it(
