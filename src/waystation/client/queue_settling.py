@@ -64,10 +64,10 @@ class Settling:
     def _finish(self) -> None:
         if self._open_parts > 0 or self.done.done():
             return
-        if self._refused:
-            self.done.set_exception(NotHeldError(self._refused))
-        elif self._unknown is not None:
+        if self._unknown is not None:
             self.done.set_exception(SettlementUnknownError(self.offsets, self._unknown))
+        elif self._refused:
+            self.done.set_exception(NotHeldError(self._refused))
         else:
             self.done.set_result(None)
 
