@@ -24,7 +24,15 @@ from tests.support.cluster import ProcessCluster
 from benchmarks.peers import machine
 from benchmarks.peers.places import RESULTS
 from benchmarks.report.results import fresh_directory
-from benchmarks.scheduling.loads import Lateness, Reader, create, fall_due, fill
+from benchmarks.scheduling.loads import (
+    Lateness,
+    Reader,
+    cpu_s_of,
+    create,
+    fall_due,
+    fill,
+    now_ms,
+)
 from waystation.runtime.loops import run
 from waystation.testing.process import BrokerProcess
 
@@ -75,7 +83,7 @@ async def _one_broker(given: argparse.Namespace) -> list[Row]:
         took_s = await fill(broker.bootstrap, TOPIC, given.partitions, given.pending)
         print(f"{given.pending:,} are pending after {took_s:.0f} s", flush=True)
         filled_mb = broker.rss_bytes() / 1e6
-        late = await _due_at_a_rate(broker.bootstrap, given)
+        late, cpu_s = await _due_at_a_rate(broker, given)
         due_mb = broker.rss_bytes() / 1e6
     expected = int(given.rate * given.seconds)
     return [
@@ -84,16 +92,26 @@ async def _one_broker(given: argparse.Namespace) -> list[Row]:
         _at_most("memory after the due ones", due_mb, "MB", MEMORY_MB),
         Row(f"scheduling {given.pending:,}", given.pending / took_s, "msg/s"),
         *_lateness(f"{given.rate:,} due a second", late, expected),
+        Row(
+            "  CPU of the broker, the reader's fetches included", cpu_s / expected * 1e6, "µs each"
+        ),
         _at_most("  p99, due to read", late.p99, "ms", P99_MS),
     ]
 
 
-async def _due_at_a_rate(bootstrap: str, given: argparse.Namespace) -> Lateness:
+async def _due_at_a_rate(
+    broker: BrokerProcess, given: argparse.Namespace
+) -> tuple[Lateness, float]:
+    """How late they came, and the CPU time that the broker took from the first one on."""
     expected = int(given.rate * given.seconds)
-    async with Reader(bootstrap, TOPIC) as reader:
-        await fall_due(bootstrap, TOPIC, given.partitions, given.rate, given.seconds, given.lead)
-        await reader.until(expected, given.lead + given.seconds + _WITHIN_S)
-        return reader.lateness()
+    async with Reader(broker.bootstrap, TOPIC) as reader:
+        first_ms = await fall_due(
+            broker.bootstrap, TOPIC, given.partitions, given.rate, given.seconds, given.lead
+        )
+        await asyncio.sleep(max(0.0, (first_ms - now_ms()) / 1_000))
+        before_s = cpu_s_of(broker.pid)
+        await reader.until(expected, given.seconds + _WITHIN_S)
+        return reader.lateness(), cpu_s_of(broker.pid) - before_s
 
 
 def _lateness(name: str, late: Lateness, expected: int) -> list[Row]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, cast
 
@@ -64,6 +66,12 @@ def now_ms() -> float:
     return time.time() * 1_000
 
 
+def cpu_s_of(pid: int) -> float:
+    """What a process has used of all cores so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def create(bootstrap: str, topic: str, partitions: int, replication: int = 1) -> None:
     """A topic for which messages may wait."""
     async with Admin(bootstrap) as admin:
@@ -84,7 +92,7 @@ async def fill(bootstrap: str, topic: str, partitions: int, pending: int) -> flo
 async def fall_due(
     bootstrap: str, topic: str, partitions: int, rate: int, seconds: float, lead_s: float
 ) -> int:
-    """Let messages wait that are due at an even rate, from ``lead_s`` on; when the last one is.
+    """Let messages wait that are due at an even rate, from ``lead_s`` on; when the first one is.
 
     The value of each is the moment at which it is due, and its number.
     """
@@ -92,7 +100,7 @@ async def fall_due(
     dues = [int(first + number * 1_000 / rate) for number in range(count)]
     await _send_whole(bootstrap, topic, partitions, iter(dues), count, named=True)
     assert now_ms() < first, f"it took longer than {lead_s} s to send {count}: give more --lead"
-    return dues[-1]
+    return dues[0]
 
 
 async def _send_whole(
