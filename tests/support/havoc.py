@@ -31,6 +31,16 @@ def by_chance() -> random.Random:
     return random.Random(seed)
 
 
+def complaints_of(cluster: ProcessCluster) -> list[str]:
+    """What brokers said that they should not have to say."""
+    return [
+        f"broker {number}: {line[:2_000]}"
+        for number in cluster.ids
+        for line in cluster.log_of(number).splitlines()
+        if any(word in line for word in _BAD_WORDS)
+    ]
+
+
 class Havoc:
     """Strikes a cluster."""
 
@@ -113,12 +123,7 @@ class Havoc:
 
     def complaints(self) -> list[str]:
         """What brokers said that they should not have to say."""
-        return [
-            f"broker {number}: {line[:2_000]}"
-            for number in self._cluster.ids
-            for line in self._cluster.log_of(number).splitlines()
-            if any(word in line for word in _BAD_WORDS)
-        ]
+        return complaints_of(self._cluster)
 
     # --- healing --------------------------------------------------------------------------------
 

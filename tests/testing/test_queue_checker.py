@@ -381,6 +381,16 @@ def test_who_died_may_have_got_what_it_did_not_write_down() -> None:
     assert Fault.WRONG_COUNT in faults(check_queue(story.events, RULES))
 
 
+def test_clients_may_give_back_what_nobody_asked_them_for() -> None:
+    story = Story()
+    story.send("a")
+    story.give("c1", 3, 0)
+    story.settle("c1", 3, 0)
+
+    assert faults(check_queue(story.events, RULES)) == {Fault.WRONG_COUNT}
+    assert check_queue(story.events, RULES._replace(gives_back=True)).findings == []
+
+
 def test_a_change_of_leader_is_heard_of_late() -> None:
     """The new leader delivers before the watcher knows of it, but not long before."""
     story = Story()

@@ -28,6 +28,11 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def life(self) -> str:
+        """The name of the life that it lives, or lived last."""
+        return self._history.stem
+
+    @property
     def is_alive(self) -> bool:
         """Whether it runs; that it ended by itself is a failure."""
         if self._process is None:
