@@ -67,7 +67,7 @@ for command in (send, receive, ack, nack, extend, dead):
     "--max-deliveries", type=click.IntRange(min=1), help="How often it is tried before it is dead."
 )
 @click.option("--retry-after", metavar="D", help="The first wait between two tries, e.g. 10s.")
-@click.option("--dead-letters", metavar="TOPIC", help="Where dead messages go; made if missing.")
+@click.option("--dead-letters", metavar="TOPIC", help="Where dead messages go; made when one does.")
 @click.option("--delays", is_flag=True, help="Let messages be sent for later (--after, --at).")
 @click.option(
     "--from-end", is_flag=True, help="Only what is sent from the first receive on.  [default: all]"

@@ -88,8 +88,8 @@ class QueueAdministration:
         """Make a queue of the topic ``name``; true if the topic was made too.
 
         What is not given is left as it is.  A topic that exists is kept, with its messages, which
-        the queue delivers too unless ``from_start`` is false.  A dead-letter topic is made unless
-        it exists.  ``delays`` lets messages be sent for later (docs/schedules.md).
+        the queue delivers too unless ``from_start`` is false.  The dead-letter topic is made by
+        the brokers when the first message dies.  ``delays`` lets messages be sent for later.
         """
         said: dict[str, object | None] = {
             "share.order": None if order_by_key is None else "key" if order_by_key else "none",
@@ -108,9 +108,6 @@ class QueueAdministration:
         # Nothing is made before it is known that all of it can be.
         await self.alter_configs(group=group or name, set=configs, validate_only=True)
         is_new = await self._made(name, partitions, replication_factor, of_topic)
-        if dead_letter_topic:
-            count = len((await self.describe_topic(name)).partitions)
-            await self._made(dead_letter_topic, count, replication_factor, {})
         await self.alter_configs(group=group or name, set=configs)
         return is_new
 
