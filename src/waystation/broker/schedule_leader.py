@@ -8,7 +8,7 @@
 4. A clock that is set back holds up nothing that was decided before.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -17,8 +17,10 @@ from waystation.broker.picking import rows_at
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Millis, Offset
 from waystation.partition.partition import Partition
+from waystation.records.header import HEADER_BYTES
 from waystation.records.record import Row
 from waystation.runtime.clock import Clock
+from waystation.runtime.tasks import Tasks
 from waystation.scheduling.delivery import delivery_batch, fitting
 from waystation.scheduling.records import Decided, Decision
 from waystation.scheduling.schedule import Schedule
@@ -34,6 +36,12 @@ _SETTLE_MS: Final = 500
 _PUT_OFF_MS: Final = 30_000
 _CLOCK_STEP_MS: Final = 1_000
 _STUCK_S: Final = 0.05
+_AHEAD_MS: Final = 1_500
+_LOOK_AHEAD_MS: Final = 200
+_AHEAD_MOST: Final = 10_000
+_HELD_BYTES: Final = 8 << 20
+_UNKNOWN_BYTES: Final = 64 << 10
+_RECORD_BYTES, _RECORD_HEADER_BYTES = 48, 10
 
 _events = get_logger("schedules")
 
@@ -88,6 +96,9 @@ class ScheduleLeader:
         self._rows: dict[int, Row | None] = {}
         """Of what is about to be decided upon; ``None`` for what is gone."""
         self._sending: dict[int, Row] = {}
+        self._reading = Tasks()
+        self._looked_ahead = Millis(0)
+        self._typical_bytes = _UNKNOWN_BYTES
         self._seen = clock.now()
         self._active = self._seen
 
@@ -106,12 +117,14 @@ class ScheduleLeader:
         now, may_go_on = await self._decide()
         self._moves.work()
         self._settle(now)
+        self._look_ahead(now)
         return 0.0 if may_go_on else self._delay_s(now)
 
     async def aclose(self) -> None:
         """Lead no more."""
         self._schedule.resign()
         await self._moves.aclose()
+        await self._reading.aclose()
 
     # --- deciding -----------------------------------------------------------------------
 
@@ -132,20 +145,55 @@ class ScheduleLeader:
         if not known:
             return now, bool(items)
         rows = [row for _, offset in known if (row := self._rows[offset]) is not None]
-        count = fitting(rows, self._limit_bytes())
+        count = self._fitting(rows)
         self._sending = {row[0]: row for row in rows[:count]}
-        self._rows = {row[0]: row for row in rows[count:]}
+        for offset in self._sending:
+            self._rows.pop(offset, None)
         self.append(schedule.decide(known[:count], now))
         self._active = now
         return now, False
 
     async def _read(self, items: Sequence[Due]) -> None:
-        known = {offset: self._rows[offset] for _, offset in items if offset in self._rows}
-        missing = [offset for _, offset in items if offset not in known]
+        """Have the records of ``items`` at hand, or of a beginning of it that is not too large."""
+        missing = [offset for _, offset in items[: self._room] if offset not in self._rows]
         if missing:
             found = await rows_at(self._partition, missing, self._clock)
-            known.update((offset, found.get(offset)) for offset in missing)
-        self._rows = known
+            self._rows.update((offset, found.get(offset)) for offset in missing)
+            self._measure(found)
+
+    def _look_ahead(self, now: Millis) -> None:
+        """Read what is due soon before anybody waits for it, and let go of what is not."""
+        if 0 <= now - self._looked_ahead < _LOOK_AHEAD_MS or len(self._reading):
+            return
+        self._looked_ahead = now
+        ahead = self._schedule.ahead(Millis(now + _AHEAD_MS), min(self._room, _AHEAD_MOST))
+        soon = [offset for _, offset in ahead]
+        self._rows = {offset: self._rows[offset] for offset in soon if offset in self._rows}
+        missing = [offset for offset in soon if offset not in self._rows]
+        if missing:
+            self._reading.spawn(self._read_ahead(missing), f"ahead-{self._partition.name}")
+
+    async def _read_ahead(self, missing: Sequence[int]) -> None:
+        found = await rows_at(self._partition, missing, self._clock)
+        self._rows.update(found)
+        self._measure(found)
+
+    @property
+    def _room(self) -> int:
+        """How many records may be held, by how large they are."""
+        return max(_HELD_BYTES // self._typical_bytes, 1)
+
+    def _measure(self, found: Mapping[int, Row]) -> None:
+        if found:
+            mean_bytes = sum(map(_bytes_of, found.values())) // len(found)
+            self._typical_bytes = max((self._typical_bytes + mean_bytes) // 2, mean_bytes, 1)
+
+    def _fitting(self, rows: Sequence[Row]) -> int:
+        """How many of the rows one batch takes; usually all, and then a sum will do."""
+        limit_bytes = self._limit_bytes()
+        if sum(map(_bytes_of, rows)) + HEADER_BYTES <= limit_bytes:
+            return len(rows)
+        return fitting(rows, limit_bytes)
 
     def _give_up(self, item: Due) -> None:
         """Somebody deleted a record that was pending."""
@@ -219,3 +267,12 @@ class ScheduleLeader:
         if items and has_arrived:
             moments.append(self._active + _SETTLE_MS)
         return max((min(moments) - self._clock.now()) / 1_000, 0.0005)
+
+
+def _bytes_of(row: Row) -> int:
+    """What a record takes in a batch, at most."""
+    _, _, key, value, headers = row
+    size_bytes = _RECORD_BYTES + len(key or b"") + len(value or b"")
+    for name, held in headers:
+        size_bytes += _RECORD_HEADER_BYTES + 4 * len(name) + len(held or b"")
+    return size_bytes

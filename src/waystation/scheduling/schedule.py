@@ -33,8 +33,8 @@ __all__ = ["Pending", "Schedule"]
 
 _END: Final[Due] = (1 << 63, 0)
 _LOW_SHARE: Final = 4
-_BITE: Final = 2_000
-"""How many entries are fetched at once: some milliseconds of work."""
+_BITE: Final = 1_000
+"""How many entries are fetched at once: a few milliseconds of work."""
 
 
 class Pending(NamedTuple):
@@ -117,6 +117,10 @@ class Schedule(Book):
         found = self._wheel.due(now, room + len(self._spoken))
         return [one for one in found if one[1] not in self._spoken][:room]
 
+    def ahead(self, until: Millis, limit: int) -> list[Due]:
+        """What is due by a moment to come, as far as it is at hand: to be read beforehand."""
+        return [] if self._wheel is None else self._wheel.due(until, limit)
+
     def decide(self, items: Iterable[Due], now: Millis) -> Decided:
         """Move these, a beginning of what ``due`` gave: the decision to append.
 
@@ -151,11 +155,13 @@ class Schedule(Book):
         return True
 
     def _fill(self, wheel: TimingWheel) -> None:
-        """Take more from the index before the wheel runs empty."""
+        """Take more from the index before the wheel runs empty: one bite, and more if it is."""
         near = self.settings.schedule_near_entries
-        while wheel.count < near // _LOW_SHARE and wheel.edge != _END:
+        is_low = wheel.count < near // _LOW_SHARE
+        while is_low and wheel.edge != _END:
             found, rest = self.index.read(wheel.edge, min(near, _BITE), go_on=True)
             wheel.extend(found, _END if rest is None else rest)
+            is_low = not wheel.count
 
     # --- wishes -------------------------------------------------------------------------
 
