@@ -193,11 +193,12 @@ class _Judge:
         return None
 
     def _count_reasons(self, message: Message) -> None:
-        for before, after in pairwise(sorted(message.deliveries, key=lambda one: one.got_ns)):
+        # One that was late on its way may arrive after the next.
+        ordered = sorted(message.deliveries, key=lambda one: (one.count, one.got_ns))
+        for before, after in pairwise(ordered):
             reason = self._ended(before, after.got_ns)
-            if reason in (None, "time-out") and self._may_be_another(
-                message, before.asked_ns, after.got_ns
-            ):
+            from_ns, to_ns = sorted((before.asked_ns, after.got_ns))
+            if reason in (None, "time-out") and self._may_be_another(message, from_ns, to_ns):
                 reason = "change of leader"
             self.again[reason or "nothing"] += 1
 
