@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 from waystation.broker.moving import Courier, Moves, append_decision
@@ -17,11 +17,10 @@ from waystation.broker.picking import rows_at
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Millis, Offset
 from waystation.partition.partition import Partition
-from waystation.records.header import HEADER_BYTES
 from waystation.records.record import Row
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
-from waystation.scheduling.delivery import delivery_batch, fitting
+from waystation.scheduling.delivery import delivery_batch, packed, sealed
 from waystation.scheduling.records import Decided, Decision
 from waystation.scheduling.schedule import Schedule
 from waystation.scheduling.wheel import Due
@@ -41,6 +40,7 @@ _LOOK_AHEAD_MS: Final = 200
 _AHEAD_MOST: Final = 10_000
 _HELD_BYTES: Final = 8 << 20
 _UNKNOWN_BYTES: Final = 64 << 10
+_MEASURED: Final = 16
 _RECORD_BYTES, _RECORD_HEADER_BYTES = 48, 10
 
 _events = get_logger("schedules")
@@ -95,7 +95,8 @@ class ScheduleLeader:
         self._moves.arrived = self._arrived
         self._rows: dict[int, Row | None] = {}
         """Of what is about to be decided upon; ``None`` for what is gone."""
-        self._sending: dict[int, Row] = {}
+        self._ready: tuple[Decided, bytes] | None = None
+        """The last batch that was decided upon here."""
         self._reading = Tasks()
         self._looked_ahead = Millis(0)
         self._typical_bytes = _UNKNOWN_BYTES
@@ -145,11 +146,13 @@ class ScheduleLeader:
         if not known:
             return now, bool(items)
         rows = [row for _, offset in known if (row := self._rows[offset]) is not None]
-        count = self._fitting(rows)
-        self._sending = {row[0]: row for row in rows[:count]}
-        for offset in self._sending:
+        batch = packed(rows, self._limit_bytes(), now)
+        chosen = known[: batch.records_count]
+        for _, offset in chosen:
             self._rows.pop(offset, None)
-        self.append(schedule.decide(known[:count], now))
+        decided = schedule.decide(chosen, now)
+        self._ready = (decided, sealed(batch, decided))
+        self.append(decided)
         self._active = now
         return now, False
 
@@ -184,16 +187,10 @@ class ScheduleLeader:
         return max(_HELD_BYTES // self._typical_bytes, 1)
 
     def _measure(self, found: Mapping[int, Row]) -> None:
-        if found:
-            mean_bytes = sum(map(_bytes_of, found.values())) // len(found)
+        some = list(islice(found.values(), _MEASURED))
+        if some:
+            mean_bytes = sum(map(_bytes_of, some)) // len(some)
             self._typical_bytes = max((self._typical_bytes + mean_bytes) // 2, mean_bytes, 1)
-
-    def _fitting(self, rows: Sequence[Row]) -> int:
-        """How many of the rows one batch takes; usually all, and then a sum will do."""
-        limit_bytes = self._limit_bytes()
-        if sum(map(_bytes_of, rows)) + HEADER_BYTES <= limit_bytes:
-            return len(rows)
-        return fitting(rows, limit_bytes)
 
     def _give_up(self, item: Due) -> None:
         """Somebody deleted a record that was pending."""
@@ -223,12 +220,13 @@ class ScheduleLeader:
     # --- sending ------------------------------------------------------------------------
 
     async def _contents(self, decided: Decided) -> bytes | None:
-        rows = self._sending
+        """As it was packed for the decision, or once more of what the log holds."""
+        if self._ready is not None and self._ready[0] == decided:
+            return self._ready[1]
         offsets = [offset for _, offset in decided.items]
-        if any(offset not in rows for offset in offsets):
-            rows = await rows_at(self._partition, offsets, self._clock)
-            if len(rows) < len(offsets):
-                return None
+        rows = await rows_at(self._partition, offsets, self._clock)
+        if len(rows) < len(offsets):
+            return None
         return delivery_batch(decided, [rows[offset] for offset in offsets])
 
     def _arrived(self, batch: Decided, now: Millis) -> None:
@@ -270,7 +268,7 @@ class ScheduleLeader:
 
 
 def _bytes_of(row: Row) -> int:
-    """What a record takes in a batch, at most."""
+    """What a record takes, about."""
     _, _, key, value, headers = row
     size_bytes = _RECORD_BYTES + len(key or b"") + len(value or b"")
     for name, held in headers:

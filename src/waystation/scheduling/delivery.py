@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from waystation.model.errors import ErrorCode
+from waystation.model.offsets import Millis
 from waystation.records.batch import BatchBuilder
 from waystation.records.record import Row
 from waystation.scheduling.mover import Outcome
 from waystation.scheduling.records import Decided
 
-__all__ = ["delivery_batch", "fitting", "outcome_of"]
+__all__ = ["delivery_batch", "fitting", "outcome_of", "packed", "sealed"]
 
+_LARGEST_BYTES: Final = (1 << 31) - 1
 _DONE: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _NOT_NOW: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -52,11 +54,27 @@ _OUTCOMES: Final = {
 
 def fitting(rows: Sequence[Row], limit_bytes: int) -> int:
     """How many of the rows, from the first on, one batch of that size takes; one at least."""
+    return packed(rows, limit_bytes, Millis(0)).records_count
+
+
+def packed(rows: Sequence[Row], limit_bytes: int, at: Millis) -> BatchBuilder:
+    """A batch of the first rows, as many as one of that size takes, and one at least.
+
+    Who decides upon these at ``at`` may seal it, and need not build it again.
+    """
     builder = BatchBuilder(limit_bytes=limit_bytes)
-    for count, (_, _, key, value, headers) in enumerate(rows):
-        if not builder.append(key, value, headers, timestamp=0):
-            return max(count, 1)
-    return len(rows)
+    for _, _, key, value, headers in rows:
+        if not builder.append(key, value, headers, timestamp=at):
+            break
+    return builder if builder.records_count else packed(rows[:1], _LARGEST_BYTES, at)
+
+
+def sealed(batch: BatchBuilder, decided: Decided) -> bytes:
+    """The batch to produce, of what was packed at the moment and for the decision."""
+    assert batch.records_count == len(decided.items), "other records"
+    batch.producer_id, batch.producer_epoch = decided.producer_id, decided.producer_epoch
+    batch.base_sequence = decided.sequence
+    return batch.build()
 
 
 def delivery_batch(decided: Decided, rows: Sequence[Row]) -> bytes:
@@ -65,16 +83,7 @@ def delivery_batch(decided: Decided, rows: Sequence[Row]) -> bytes:
     Whoever sends it, it is the same, byte for byte.
     """
     assert [row[0] for row in rows] == [offset for _, offset in decided.items], "other records"
-    builder = BatchBuilder(
-        producer_id=decided.producer_id,
-        producer_epoch=decided.producer_epoch,
-        base_sequence=decided.sequence,
-        limit_bytes=(1 << 31) - 1,
-    )
-    for _, _, key, value, headers in rows:
-        taken = builder.append(key, value, headers, timestamp=decided.at)
-        assert taken, "a batch that was decided upon is larger than any batch may be"
-    return builder.build()
+    return sealed(packed(rows, _LARGEST_BYTES, decided.at), decided)
 
 
 def outcome_of(code: ErrorCode) -> Outcome:
