@@ -24,7 +24,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
-from tests.compat import clients, shares, spark, tools, transactions
+from tests.compat import clients, shares, spark, tools, transactions, views
 from tests.compat.letters import WrongAnswerError
 from tests.compat.target import CACHE, MissingError, Target, UnreachableError
 
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     problem: str
 
 
-def checks(only: tuple[str, ...], own_broker: bool) -> dict[str, Check]:
+def checks(only: tuple[str, ...], own_broker: bool, peer: str = "waystation") -> dict[str, Check]:
     """Name -> check, in the order of the table."""
     known: dict[str, Check] = {
         "kafkajs": clients.kafkajs,
@@ -64,6 +64,8 @@ def checks(only: tuple[str, ...], own_broker: bool) -> dict[str, Check]:
     }
     of_kafka = tools.TOOLS | transactions.TOOLS | shares.TOOLS
     known |= {name: _of_kafka(tool) for name, tool in of_kafka.items()}
+    if peer == "waystation":  # nobody else has them
+        known |= views.CHECKS
     if not own_broker:  # nobody told us where the data is
         known = {name: check for name, check in known.items() if "dump-log" not in name}
     if unknown := set(only) - known.keys():
@@ -129,7 +131,7 @@ def show(rows: list[Row]) -> None:
 @click.option("--only", multiple=True, help="Run this check only; may be repeated.")
 def main(peer: str, bootstrap: str | None, only: tuple[str, ...]) -> None:
     """Clients from npm, Maven Central and Go against a real broker."""
-    chosen = checks(only, own_broker=bootstrap is None)
+    chosen = checks(only, own_broker=bootstrap is None, peer=peer)
     console = Console(stderr=True)
     with broker(peer, bootstrap) as target, console.status("starting") as status:
         rows: list[Row] = []

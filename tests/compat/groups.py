@@ -47,9 +47,9 @@ def _check_one(target: Target, name: str, command: Sequence[str], assignor: str)
     topic = Topic(target, f"{name}-{assignor}")
     given = [*command, target.bootstrap, topic.name, f"group-of-{topic.name}", assignor]
     try:
-        check_shared(_reads([*given, str(_FIRST)], lambda: topic.write(_FIRST)))
+        check_shared(reads_of([*given, str(_FIRST)], lambda: topic.write(_FIRST)))
         topic.write(_SECOND)
-        check_resumed(_reads([*given, str(_SECOND)], lambda: None))
+        check_resumed(reads_of([*given, str(_SECOND)], lambda: None))
     except WrongAnswerError as error:
         return f"{assignor}: {error}"
     return ""
@@ -101,7 +101,7 @@ class Topic:
         self._written += count
 
 
-def _reads(command: Sequence[str], ready: Callable[[], None]) -> list[Read]:
+def reads_of(command: Sequence[str], ready: Callable[[], None]) -> list[Read]:
     """Run the program, call ``ready`` when it is, and gather what its members read."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
