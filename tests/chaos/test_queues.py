@@ -26,7 +26,7 @@ from waystation import Admin, WaystationError
 from waystation.runtime.loops import run
 from waystation.testing.history import HistoryFile
 from waystation.testing.programs import Program
-from waystation.testing.queue_checker import QueueVerdict, Rules, check_queue, unsettled
+from waystation.testing.queue_checker import Fault, QueueVerdict, Rules, check_queue, unsettled
 from waystation.testing.queue_history import QueueDiary, QueueEvent, read_queue_histories
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(3_600)]
@@ -76,6 +76,9 @@ def test_every_message_is_done_once_whatever_happens(tmp_path: Path) -> None:
         verdict = check_queue(crowd.events(group), rules(by_key=by_key))
         figure(f"queue {group}, {CHAOS_S} s of {dict(crowd.blows)}: {verdict}")
         demand(group, verdict)
+    # Whoever promises no order keeps none: else the other queue's order would prove nothing.
+    disordered = check_queue(crowd.events("in-any-order"), rules(by_key=True)).findings
+    assert any(one.fault is Fault.OUT_OF_ORDER for one in disordered)
     assert not complaints, "\n".join(complaints[:_SHOWN])
 
 
