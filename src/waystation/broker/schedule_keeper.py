@@ -133,6 +133,7 @@ class ScheduleKeeper:
                 schedule = await self._opened()
                 self.schedule = schedule
                 await self._keep(schedule)
+                await self._let_go()
             except asyncio.CancelledError:
                 raise
             except DamagedIndexError as error:
@@ -191,7 +192,7 @@ class ScheduleKeeper:
             await self._feed(schedule)
             self._tell_applied(schedule)
             await self._follow_leadership(schedule)
-            delay_s = 1.0
+            delay_s = _CHECKPOINT_S
             if self.leader is not None:
                 try:
                     delay_s = await self.leader.turn()
@@ -199,7 +200,8 @@ class ScheduleKeeper:
                 except DamagedIndexError:
                     raise
                 except WaystationError as error:
-                    _events.warning("schedule.paused", **self._facts(error))
+                    if not self.failures:
+                        _events.warning("schedule.paused", **self._facts(error))
                     await self._resign()
                     self.failures = min(self.failures + 1, 4)
                     delay_s = _RETRY_S * 2**self.failures

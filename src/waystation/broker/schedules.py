@@ -11,6 +11,7 @@ Each replica of it keeps a book (``schedule_keeper.py``); its leader delivers
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from waystation.broker.companions import Companions, in_force
 from waystation.broker.moving import Courier
@@ -67,13 +68,20 @@ class Schedules:
             "gauge",
             self._pending_by_topic,
         )
+        registry.computed(
+            "waystation_schedule_overdue_seconds",
+            "For how long the earliest message of a topic has been due and not been decided upon.",
+            "gauge",
+            self._overdue_by_topic,
+        )
 
     # --- what is held here --------------------------------------------------------------
 
     def follow(self) -> None:
         """Act on a new image: keep what this broker holds of companion topics, and only that."""
         self._companions.follow()
-        held = {one.name: one for one in self._replicas if self.is_companion(one.name.topic)}
+        is_companion = cache(self.is_companion)
+        held = {one.name: one for one in self._replicas if is_companion(one.name.topic)}
         for name, keeper in list(self._keepers.items()):
             if held.get(name) is not keeper.partition:
                 del self._keepers[name]
@@ -136,6 +144,15 @@ class Schedules:
             if keeper.schedule is not None and keeper.leader is not None:
                 waiting[name.topic] = waiting.get(name.topic, 0) + keeper.schedule.index.pending
         return [({"topic": topic}, count) for topic, count in waiting.items()]
+
+    def _overdue_by_topic(self) -> Reading:
+        now, overdue = self._clock.now(), dict[str, float]()
+        for name, keeper in self._keepers.items():
+            if keeper.schedule is not None and keeper.leader is not None:
+                first = keeper.schedule.next_due()
+                late_s = 0.0 if first is None else max(now - first, 0) / 1_000
+                overdue[name.topic] = max(overdue.get(name.topic, 0.0), late_s)
+        return [({"topic": topic}, late_s) for topic, late_s in overdue.items()]
 
     # --- what people ask ----------------------------------------------------------------
 

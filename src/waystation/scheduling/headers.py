@@ -85,10 +85,16 @@ def plain_due(headers: Headers) -> int | None:
 
 
 def check_rows(rows: Sequence[Row], now: Millis, settings: ScheduleSettings) -> int:
-    """Refuse a batch for the first record in it that cannot be kept; how many of it recur."""
+    """Refuse a batch for the first record in it that cannot be kept; how many of it recur.
+
+    HOT: once per batch produced to a companion topic; most messages name a time and nothing else.
+    """
     latest, earliest = now + settings.schedule_horizon_ms, now - settings.schedule_past_max_ms
     recurring = 0
     for index, (_, timestamp, _, _, headers) in enumerate(rows):
+        plain = plain_due(headers)
+        if plain is not None and earliest <= plain <= latest:
+            continue
         try:
             due, cron = timing_of(headers, Millis(timestamp))
         except InvalidScheduleError as error:
