@@ -79,7 +79,9 @@ def tour(broker: BrokerProcess) -> None:
     show.run("group", "reset", "billing", "--shift-by", "-1", "--yes")
     show.run("group", "list")
 
-    show.say("Only some messages: chosen by the reader, or by the broker, in a view for every client")
+    show.say(
+        "Only some messages: chosen by the reader, or by the broker, in a view for every client"
+    )
     show.run("consume", "orders", "--from-beginning", "--where", "value.amount >= 40")
     show.run("view", "create", "large", "--on", "orders", "--where", "value.amount >= 40")
     show.run("consume", "large", "--from-beginning", "--group", "audit", "--count", "3")
@@ -105,6 +107,7 @@ def tour(broker: BrokerProcess) -> None:
     show.run("txn", "list")
     show.run("verify", "--seconds", "2", "--history", str(broker.data_dir.parent / "history"))
 
+    _queued(show, broker)
     _scheduled(show, broker)
 
     show.say("Topics become tables on Spark, each record once")
@@ -126,6 +129,21 @@ def tour(broker: BrokerProcess) -> None:
     show.get("/healthz")
     show.get("/readyz")
     show.get("/metrics")
+
+
+def _queued(show: Tour, broker: BrokerProcess) -> None:
+    show.say("Queues: each message to one consumer, which acknowledges it, one key in order")
+    show.run("queue", "create", "jobs", "--order-by-key", "--dead-letters", "jobs.dead")
+    show.run("queue", "send", "jobs", "--key-separator", ":", stdin=ORDERS)
+    show.run("queue", "receive", "jobs", "--count", "2", "--json")
+    show.run("queue", "receive", "jobs", "--no-ack")
+    show.say("What was acknowledged stays so when the broker is killed, and the rest comes again")
+    broker.kill()
+    broker.start()
+    show.run("queue", "stats", "jobs")
+    show.run("queue", "receive", "jobs", "--count", "9", "--wait", "10s")
+    show.python(str(Path(__file__).parent.parent / "examples" / "work_queue.py"))
+    show.run("queue", "dead", "list", "example-queue")
 
 
 def _scheduled(show: Tour, broker: BrokerProcess) -> None:
