@@ -209,5 +209,9 @@ def _seen(topic: TopicImage | None) -> TopicSeen | None:
 
 
 def _sizes(image: ClusterImage) -> dict[TopicId, int]:
-    shown = (find_shown(image, name) for name in shown_names(image))
-    return {topic.id: len(topic.partitions) for topic in shown if topic is not None}
+    topics = image.topics_by_id
+    sizes = {topic_id: len(topic.partitions) for topic_id, topic in topics.items()}
+    for view in image.views.values():
+        if view.on_id in sizes:
+            sizes[view.id] = sizes[view.on_id]
+    return sizes
