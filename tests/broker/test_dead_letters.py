@@ -81,3 +81,183 @@ async def test_what_a_consumer_rejects_is_dead_at_once_and_says_so(node: Node) -
     for partition in range(2):
         offsets = [one.offset for _, one in found if one.source == place("orders", partition)]
         assert offsets == sorted(offsets)
+
+
+async def test_groups_on_one_topic_have_dead_letters_of_their_own(node: Node) -> None:
+    at = address(node)
+    async with Admin(at) as admin:
+        for group, dead in (("one", "dead.one"), ("two", "dead.two")):
+            await admin.create_queue("orders", 1, group=group, dead_letter_topic=dead)
+    await fill(at, "orders", *((f"k{n}", f"v{n}") for n in range(6)))
+    async with (
+        consuming(at, "orders", lambda value: fate_of(value, b"v1"), group="one"),
+        consuming(at, "orders", lambda value: fate_of(value, b"v4"), group="two"),
+    ):
+
+        async def are_dead() -> bool:
+            return bool(await dead_letters(at, "dead.one") and await dead_letters(at, "dead.two"))
+
+        await until(are_dead)
+
+    ((first, of_one),) = await dead_letters(at, "dead.one")
+    ((second, of_two),) = await dead_letters(at, "dead.two")
+    assert (first, of_one.group) == (b"v1", "one")
+    assert (second, of_two.group) == (b"v4", "two")
+
+
+def fate_of(value: bytes, poison: bytes) -> str:
+    return "reject" if value == poison else "accept"
+
+
+async def test_order_per_key_is_kept_with_many_consumers(node: Node) -> None:
+    at = address(node)
+    async with Admin(at) as admin:
+        await admin.create_queue(
+            "orders", 1, order_by_key=True, max_deliveries=2, dead_letter_topic="dead"
+        )
+    await fill(at, "orders", *((f"k{n % 3}", f"v{n}") for n in range(30)))
+
+    def fate(value: bytes) -> str:
+        return "release" if int(value[1:]) % 4 else "reject"
+
+    async with (
+        consuming(at, "orders", fate),
+        consuming(at, "orders", fate),
+        consuming(at, "orders", fate),
+    ):
+
+        async def are_dead() -> bool:
+            return len(await dead_letters(at, "dead")) >= 30
+
+        await until(are_dead)
+
+    found = await everything(at, "dead")
+    for key in (b"k0", b"k1", b"k2"):
+        numbers = [int((one.value or b"")[1:]) for one in found if one.key == key]
+        assert numbers == sorted(numbers)
+        assert len(numbers) == 10
+
+
+async def test_one_that_its_topic_refuses_waits_with_its_key_and_holds_up_no_other(
+    node: Node,
+) -> None:
+    at = address(node)
+    async with Admin(at) as admin:
+        await admin.create_queue("orders", 1, order_by_key=True, dead_letter_topic="dead")
+        await admin.create_topic("dead", 1, configs={"max.message.bytes": "2000"})
+    large = "x" * 3_000
+    await fill(at, "orders", ("a", "a0"), ("b", large), ("b", "b1"), ("a", "a2"), ("c", "c0"))
+    async with consuming(at, "orders", lambda _: "reject"):
+
+        async def others_are_dead() -> bool:
+            return len(await dead_letters(at, "dead")) == 3
+
+        await until(others_are_dead)
+        assert node.broker.dead_letters.waiting == 2
+        async with Admin(at) as admin:
+            await admin.alter_configs("dead", unset=["max.message.bytes"])
+        for desk in node.broker.dead_letters._desks.values():
+            desk._put_off = dict.fromkeys(desk._put_off, node.broker.clock.now())
+
+        async def all_are_dead() -> bool:
+            return len(await dead_letters(at, "dead")) == 5
+
+        await until(all_are_dead)
+
+    assert [value for value, _ in await dead_letters(at, "dead")] == [
+        b"a0",
+        b"a2",
+        b"c0",
+        large.encode(),
+        b"b1",
+    ]
+
+
+async def test_a_flood_is_stopped_by_the_breaker_which_closes_by_itself(node: Node) -> None:
+    at = address(node)
+    rules = {
+        "share.dead.letter.breaker.part": "0.5",
+        "share.dead.letter.breaker.least": "5",
+        "share.dead.letter.breaker.pause.ms": "1500",
+    }
+    async with Admin(at) as admin:
+        await admin.create_queue(
+            "orders", 1, max_deliveries=1, dead_letter_topic="dead", group_configs=rules
+        )
+    await fill(at, "orders", *((f"k{n}", f"v{n}") for n in range(100)))
+    is_healthy = False
+    accepted: set[bytes] = set()
+
+    def fate(value: bytes) -> str:
+        if is_healthy:
+            accepted.add(value)
+        return "accept" if is_healthy else "reject"
+
+    async with consuming(at, "orders", fate):
+
+        async def is_open() -> bool:
+            return len(node.broker.dead_letters._open) == 1
+
+        await until(is_open)
+        flooded = len(await dead_letters(at, "dead"))
+        is_healthy = True
+
+        async def are_all_through() -> bool:
+            return len(accepted) + len(await dead_letters(at, "dead")) == 100
+
+        await until(are_all_through)
+
+        async def is_closed() -> bool:
+            return not node.broker.dead_letters._open
+
+        await until(is_closed)
+
+    assert flooded < 15
+    assert len(await dead_letters(at, "dead")) == flooded
+
+
+async def test_what_retention_takes_meanwhile_holds_up_nobody(node: Node) -> None:
+    at = address(node)
+    async with Admin(at) as admin:
+        await admin.create_queue("orders", 1, dead_letter_topic="dead")
+        await admin.create_topic("dead", 1, configs={"min.insync.replicas": "2"})
+    await fill(at, "orders", *((f"k{n}", f"v{n}") for n in range(10)))
+    async with consuming(at, "orders", lambda _: "reject"):
+
+        async def are_waiting() -> bool:
+            return node.broker.dead_letters.waiting == 10
+
+        await until(are_waiting)
+        async with Admin(at) as admin:
+            await admin.delete_records({("orders", 0): 4})
+            await admin.alter_configs("dead", unset=["min.insync.replicas"])
+
+        async def is_over() -> bool:
+            return node.broker.dead_letters.waiting == 0
+
+        await until(is_over)
+
+    assert [value for value, _ in await dead_letters(at, "dead")] == [
+        b"v%d" % n for n in range(4, 10)
+    ]
+
+
+@pytest.mark.parametrize("topic", ["orders", "__consumer_offsets"])
+async def test_dead_letters_wait_where_no_topic_can_take_them(node: Node, topic: str) -> None:
+    at = address(node)
+    async with Admin(at) as admin:
+        await admin.create_queue("orders", 1, group_configs={"share.dead.letter.topic": topic})
+    await fill(at, "orders", ("k", "v0"), ("k", "v1"))
+    async with consuming(at, "orders", lambda value: fate_of(value, b"v0")):
+
+        async def is_waiting() -> bool:
+            return node.broker.dead_letters.waiting == 1
+
+        await until(is_waiting)
+        async with Admin(at) as admin:
+            await admin.alter_configs(group="orders", set={"share.dead.letter.topic": "dead"})
+
+        async def is_dead() -> bool:
+            return len(await dead_letters(at, "dead")) == 1
+
+        await until(is_dead)

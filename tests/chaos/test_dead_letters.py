@@ -48,7 +48,7 @@ async def test_a_broker_dies_between_decision_and_delivery(tmp_path: Path) -> No
         at = cluster.bootstrap
         async with Admin(at) as admin:
             await admin.create_queue("orders", 1, dead_letter_topic="dead")
-            await admin.alter_configs(topic="dead", set={"min.insync.replicas": "2"})
+            await admin.create_topic("dead", 1, configs={"min.insync.replicas": "2"})
         await fill(at, "orders", *((f"k{n}", f"v{n}") for n in range(20)))
         broker = cluster.nodes[1].broker
         async with consuming(at, "orders", lambda _: "reject"):
