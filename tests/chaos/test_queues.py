@@ -40,7 +40,9 @@ PROGRAMS = {"confluent": count(2, 4), "ours": count(3, 6)}
 CONSUMERS = 5
 LOCK_MS = 3_000
 LIMIT = 1_000
-HEARSAY_MS = 6_000
+HEARSAY_MS = 4_000
+BROKER_EVERY_S = count(3, 12)
+"""While leaders change all the time, little can be held against them."""
 PATIENCE_S = 90.0
 OPTIONS = {
     "default.replication.factor": "3",
@@ -125,6 +127,7 @@ class Crowd:
                 ]
         self._frozen: list[Program] = []
         self._dead: int | None = None
+        self._spared_until_s = 0.0
 
     def __enter__(self) -> "Crowd":
         for program in (self._writer, *self._consumers):
@@ -197,6 +200,9 @@ class Crowd:
         self._frozen.clear()
 
     def _kill_broker(self) -> None:
+        if time.monotonic() < self._spared_until_s:
+            return
+        self._spared_until_s = time.monotonic() + BROKER_EVERY_S
         self._revive_broker()
         self._dead = self._chance.choice(self._cluster.ids)
         self.diary.remark(f"broker {self._dead} dies")
