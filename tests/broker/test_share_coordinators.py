@@ -167,13 +167,15 @@ async def test_queues_begin_once_their_coordinator_can_be_reached(cluster: Local
 
     def join() -> object:
         with ShareGrouping(*cluster.nodes[1].address) as client:
-            return client.share(group, ["orders"]).error_code
+            told = client.share(group, ["orders"])
+            return told.error_code, told.heartbeat_interval_ms
 
     joining = asyncio.create_task(asyncio.to_thread(join))
     await cluster.until(partial(_is_ordered, broker, group))
-    cluster.mend()
 
-    assert await joining == 0
+    # It is told in time to come again soon.
+    assert await joining == (0, 500)
+    cluster.mend()
     machine = broker.groups.host_of(group).machine
     await cluster.until(lambda: len(machine.shares.begun()) == 6)
 

@@ -1,7 +1,8 @@
 """ShareGroupHeartbeat: all that a member of a share group says and hears.
 
 Who joins before the group's queues have begun would be told to read nothing, and learn better one
-heartbeat later.  Instead its answer waits a moment for them.
+heartbeat later.  Instead its answer waits a moment for them, and if that is too short it is told to
+come again soon.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from waystation.sharing.group_commands import ShareHeartbeat, ShareHeartbeatDone
 from waystation.sharing.group_records import Partitions
 
 _QUEUES_WITHIN_S = 3.0
+_SOON_MS = 500
 
 
 async def answer(
@@ -50,6 +52,9 @@ async def _heartbeat(broker: Broker, command: ShareHeartbeat) -> ShareHeartbeatD
     done: ShareHeartbeatDone = await host.ask(
         lambda now, to: host.machine.share_heartbeat(now, command, to)
     )
+    if host.machine.shares.is_ordered(command.group_id):
+        soon_ms = min(_SOON_MS, done.heartbeat_interval_ms)
+        return done._replace(heartbeat_interval_ms=soon_ms)
     return done
 
 
