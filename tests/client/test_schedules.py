@@ -123,6 +123,22 @@ async def test_a_topic_that_keeps_nothing_for_later_is_refused_at_once(
             admin.schedules("__consumer_offsets")
 
 
+async def test_what_waited_before_the_topic_allowed_it_is_taken_over(
+    bootstrap: str, topic: str, producer: Producer
+) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, 1)
+        await admin.create_topic(f"{topic}.delay", 1)
+        await producer.send(f"{topic}.delay", "v", headers={"deliver-after": "1ms"})
+        await producer.send(f"{topic}.delay", "stray")
+
+        await admin.alter_configs(topic, set=SCHEDULED)
+        found = await delivered(bootstrap, topic, 1)
+
+        assert [value for value, _ in found] == [b"v"]
+        assert await admin.schedules(topic).count() == 0
+
+
 @pytest.mark.parametrize(
     ("timing", "said"),
     [
