@@ -43,7 +43,7 @@ class MemoryPersister:
 
     def hold(self) -> None:
         """Give no answers until ``answer``."""
-        self.held = []
+        self.held = self.held or []
 
     def answer(self) -> None:
         """Give the answers that were held back, and others at once again."""

@@ -310,8 +310,11 @@ class QueueHost:
             queue.log_begins_at(log_start)
 
     def _follow_up(self, leader: QueueLeader[SharePartition]) -> None:
-        """Something happened: write it, and look again when the next lock is over."""
-        write = leader.due()
+        """Something happened: write it, and look again when the next lock is over.
+
+        After a write that failed this waits a little, and goes along with the next try.
+        """
+        write = leader.due() if self._retry is None else None
         if write is not None:
             self._write(write)
         self._arm(leader.queue)
