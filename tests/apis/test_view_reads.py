@@ -292,6 +292,39 @@ def test_a_session_mentions_it_when_there_is_news(
     assert found.responses[0].partitions[0].records
 
 
+# --- how much ------------------------------------------------------------------------------------
+
+
+def test_an_answer_keeps_to_what_a_partition_may_give(
+    client: Asking, topic: str, view: str
+) -> None:
+    for _ in range(10):
+        client.produce(topic, keyed("yes", "no", "yes", filler=300))
+    one = len(bytes(client.fetch(view, 0, partition_max_bytes=1).records))
+    some = client.fetch(view, 0, partition_max_bytes=3 * one + 5)
+
+    assert 700 < one < 1_200
+    assert len(bytes(some.records)) == 3 * one
+    assert len(bytes(client.fetch(view, 0).records)) == 10 * one
+    assert walk(client, view, partition_max_bytes=1).answers == 10
+
+
+def test_an_answer_keeps_to_what_all_may_give_together(
+    client: Asking, topic: str, view: str
+) -> None:
+    make_view(client, f"w-{topic}", topic, "key <> 'no'")
+    for _ in range(10):
+        client.produce(topic, keyed("yes", "no", "yes", filler=300))
+    one = len(bytes(client.fetch(view, 0, partition_max_bytes=1).records))
+    request = fetch_request(view, 0, max_bytes=12 * one + 5, max_wait_ms=LONG_MS, min_bytes=1)
+    request.topics += fetch_request(f"w-{topic}", 0).topics
+    first, second = (
+        len(bytes(told.partitions[0].records)) for told in client.ask(request, 11).responses
+    )
+
+    assert (first, second) == (10 * one, 2 * one)
+
+
 # --- where it begins and ends ---------------------------------------------------------------------
 
 
