@@ -249,12 +249,17 @@ class Schedules:
         return await self._patiently(attempt)
 
     async def _is_allowed(self) -> bool:
-        """Whether messages may wait for the topic, by its options."""
+        """Whether messages may wait for the topic, by its options.
+
+        The controller knows of a topic that was made a moment ago; others may not yet.
+        """
         resource = DescribeConfigsResource(
             resource_type=_TOPIC, resource_name=self.topic, configuration_keys=[_OPTION]
         )
         request = DescribeConfigsRequest(resources=[resource])
-        told = await self._router.ask(self._router.to_any(), request, DescribeConfigsResponse)
+        told = await self._router.ask(
+            self._router.to_controller(), request, DescribeConfigsResponse
+        )
         return any((one.name, one.value) == (_OPTION, "true") for one in told.results[0].configs)
 
     async def _ask(self, partition: int, request: Message, expect: type[R]) -> R:
