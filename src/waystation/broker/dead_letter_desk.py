@@ -89,10 +89,15 @@ class DeadLetterDesk:
         if self._task is None or self._task.done():
             self._task = self._tasks.spawn(self._run(), f"dead-letters-{self._host.queue_id}")
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing was left to do when it last looked."""
+        return self._task is not None and self._task.done()
+
     async def aclose(self) -> None:
         """Another leads, or nobody: what was decided is stored."""
-        await self._out.aclose()
         await self._tasks.aclose()
+        await self._out.aclose()
 
     # --- the loop -------------------------------------------------------------------------
 

@@ -93,9 +93,9 @@ class DeadLetters:
         assert host.leader is not None, f"{host} was not loaded"
         self._hosts[host.queue_id] = host
         desk = self._desks.get(host.queue_id)
+        if not host.leader.queue.dying and (desk is None or desk.is_resting):
+            return
         if desk is None:
-            if not host.leader.queue.dying:
-                return
             desk = self._desks[host.queue_id] = DeadLetterDesk(host, self._services)
         desk.poke()
 

@@ -147,9 +147,9 @@ class RedriveDesk:
         self.closed = True
         if self._kept is not None:
             self._kept.close(self._not_leader())
+        await self._tasks.aclose()
         if self._out is not None:
             await self._out.aclose()
-        await self._tasks.aclose()
 
     def _not_leader(self) -> WaystationError:
         known = self.partition.leadership
@@ -287,6 +287,7 @@ class RedriveDesk:
     async def _advance(self, out: Outbound, redrive: Redrive) -> None:
         """Look for what goes next, and decide upon it."""
         order, queue = redrive.order, self._parts()[0].queue
+        queue.log_begins_at(self.partition.log.log_start)
         self._hear_refusals(out)
         if self._filter is None and order.where:
             self._filter = Filter(order.where)

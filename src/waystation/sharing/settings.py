@@ -6,7 +6,9 @@ group, each for itself, live.
 
 from dataclasses import dataclass
 
+from waystation.model.errors import InvalidTopicError
 from waystation.model.settings import option
+from waystation.model.topics import check_topic_name
 from waystation.sharing.breaker import BreakerRule
 from waystation.sharing.reset import BY_DURATION, EARLIEST, LATEST, duration_ms
 from waystation.sharing.retry import RetryPolicy
@@ -104,6 +106,14 @@ def _check_reset(value: str) -> None:
         raise ValueError(
             f"is {value!r}, must be earliest, latest or by_duration: with a duration such as PT1H"
         )
+
+
+def _check_dead_letter_topic(value: str) -> None:
+    try:
+        if value:
+            check_topic_name(value)
+    except InvalidTopicError as error:
+        raise ValueError(f"is {value!r}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +224,8 @@ class QueueSettings:
         "",
         live=True,
         name="share.dead.letter.topic",
+        rule=_check_dead_letter_topic,
+        kafka="errors.deadletterqueue.topic.name",
         doc="Where messages go that were rejected or delivered too often; without one they are "
         "archived, which is to say: passed over.",
     )
