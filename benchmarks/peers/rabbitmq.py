@@ -66,14 +66,14 @@ class RabbitmqPeer:
                 "epmd",
                 [str(next(erlang.glob("erts-*/bin/epmd"))), "-port", str(mapper_port)],
                 directory / "epmd.log",
-                partial(_wait_for_port, mapper_port, b""),
+                partial(wait_for_port, mapper_port, b""),
                 environment,
             )
             node = Member(
                 self.name,
                 [str(server / "sbin" / "rabbitmq-server")],
                 log,
-                partial(_wait_for_port, port, _GREETING),
+                partial(wait_for_port, port, _GREETING),
                 environment,
             )
             broker = RunningBroker(self.name, (port,), (mapper, node))
@@ -88,7 +88,7 @@ class RabbitmqPeer:
         programs.mkdir()
         # Debian's script knows only the place where Erlang would be installed.
         for name in ("erl", "erlc"):
-            _write_program(programs / name, name, erlang)
+            write_program(programs / name, name, erlang)
         empty = directory / "empty.conf"
         empty.touch()
         plugins = directory / "enabled_plugins"
@@ -124,7 +124,7 @@ def _found() -> tuple[Path, Path] | None:
     return rabbitmq()
 
 
-def _write_program(path: Path, name: str, erlang: Path) -> None:
+def write_program(path: Path, name: str, erlang: Path) -> None:
     """What ``erl`` does, for an Erlang that is not where it was built for."""
     binaries = next(erlang.glob("erts-*/bin"))
     starter = binaries / ("erlexec" if name == "erl" else name)
@@ -135,7 +135,7 @@ def _write_program(path: Path, name: str, erlang: Path) -> None:
     path.chmod(0o755)
 
 
-def _wait_for_port(port: int, greeting: bytes, alive: Alive) -> None:
+def wait_for_port(port: int, greeting: bytes, alive: Alive) -> None:
     """Until somebody listens there and, if greeted, answers."""
     deadline = time.monotonic() + _READY_TIMEOUT_S
     while time.monotonic() < deadline:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
 import pytest
 from benchmarks.loads.librdkafka import LoadError
+from benchmarks.peers.handshake import NotReadyError
+from benchmarks.peers.rabbitmq import wait_for_port, write_program
 from benchmarks.queues.measuring import parse_perf_test, parse_queue_load
 from benchmarks.queues.rows import KAFKA, LIVES, RABBITMQ, WAYSTATION, chosen
 from benchmarks.queues.table import render, summary
@@ -100,3 +107,38 @@ def test_a_quick_look_still_has_every_requirement() -> None:
 
     for _, requirement in QUEUES:
         assert any(requirement.covers(Comparison(r, requirement.metric, (), (), ())) for r in rows)
+
+
+def test_a_node_is_ready_when_it_answers_and_not_when_it_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        turns = iter([b"", b"\x08", b"\x01"])
+
+        def serve() -> None:
+            for answer in turns:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(8)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        wait_for_port(port, b"AMQP\x00\x00\x09\x01", lambda: True)
+        thread.join()
+
+    assert next(turns, None) is None
+    with pytest.raises(NotReadyError, match="ended"):
+        wait_for_port(port, b"", lambda: False)
+
+
+def test_erlang_runs_from_where_it_was_unpacked(tmp_path: Path) -> None:
+    binaries = tmp_path / "erts-13" / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "erlexec").write_text('#!/bin/sh\necho "$ROOTDIR $PROGNAME $1"\n')
+    (binaries / "erlexec").chmod(0o755)
+    program = tmp_path / "erl"
+
+    write_program(program, "erl", tmp_path)
+
+    said = subprocess.run([str(program), "a b"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"{tmp_path} erl a b\n"

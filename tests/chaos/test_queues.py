@@ -151,6 +151,7 @@ class Crowd:
     def suffer(self, duration_s: float) -> None:
         """Let one thing after the other happen, at moments that nobody expects."""
         blows = [self._kill, self._kill, self._freeze, self._freeze, self._kill_broker]
+        blows += [self._restart_broker] if SOAKING else []
         deadline = time.monotonic() + duration_s
         while time.monotonic() < deadline:
             time.sleep(self._chance.uniform(*_WAIT_S))
@@ -208,6 +209,17 @@ class Crowd:
         self.diary.remark(f"broker {self._dead} dies")
         self._cluster.kill(self._dead)
         self.blows["broker"] += 1
+
+    def _restart_broker(self) -> None:
+        """A clean end: others lead before it is gone."""
+        if time.monotonic() < self._spared_until_s:
+            return
+        self._spared_until_s = time.monotonic() + BROKER_EVERY_S
+        self._revive_broker()
+        number = self._chance.choice(self._cluster.ids)
+        self.diary.remark(f"broker {number} restarts")
+        self._cluster.restart(number)
+        self.blows["restart"] += 1
 
     def _revive_broker(self) -> None:
         if self._dead is not None:
