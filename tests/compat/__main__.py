@@ -24,7 +24,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
-from tests.compat import clients, shares, spark, tools, transactions, views
+from tests.compat import clients, queues, shares, spark, tools, transactions, views
 from tests.compat.letters import WrongAnswerError
 from tests.compat.target import CACHE, MissingError, Target, UnreachableError
 
@@ -61,6 +61,7 @@ def checks(only: tuple[str, ...], own_broker: bool, peer: str = "waystation") ->
         "sarama-transactions": clients.sarama_transactions,
         "spark-kafka": spark.connector,
         "spark-kafka-sink": spark.sink,
+        **queues.CHECKS,
     }
     of_kafka = tools.TOOLS | transactions.TOOLS | shares.TOOLS
     known |= {name: _of_kafka(tool) for name, tool in of_kafka.items()}
