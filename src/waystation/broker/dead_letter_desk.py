@@ -257,18 +257,25 @@ class DeadLetterDesk:
         return offset, timestamp, key, value, dead_letter_headers(headers, origin)
 
     def _arrived(self, offsets: Iterable[Offset]) -> None:
-        queue = self._leader.queue
-        before = queue.dying
-        for offset in offsets:
-            queue.moved(offset, Offset(offset + 1))
-        self._services.moved.value += before - queue.dying
+        before = self._leader.queue.dying
+        self._settle(offsets)
+        self._services.moved.value += before - self._leader.queue.dying
+
+    def _settle(self, offsets: Iterable[Offset]) -> None:
+        """Let the queue be done with these, neighbours at once."""
+        first = end = Offset(-1)
+        for offset in sorted(offsets):
+            if offset != end:
+                self._leader.queue.moved(first, end)
+                first = offset
+            end = Offset(offset + 1)
+        self._leader.queue.moved(first, end)
 
     def _gone(self, offsets: Sequence[Offset]) -> None:
         """Retention or compaction took these before they could be moved."""
         if not offsets or self._host.closed:
             return
-        for offset in offsets:
-            self._leader.queue.moved(offset, Offset(offset + 1))
+        self._settle(offsets)
         self._services.lost.value += len(offsets)
         _events.warning(
             "dead_letters.gone",
