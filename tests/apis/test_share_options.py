@@ -16,6 +16,7 @@ from waystation.messages.alter_configs import (
 )
 from waystation.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from waystation.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from waystation.messages.list_config_resources import ListConfigResourcesRequest
 from waystation.model.errors import ErrorCode
 
 OF_GROUP, DEFAULT = 8, 5
@@ -230,3 +231,25 @@ def test_bad_options_are_refused_by_name(
         assert said in message
         for name in ("", "g" * 600, "é" * 100):
             assert refusal(client, name, "share.order", "key")[0] == ErrorCode.INVALID_REQUEST
+
+
+def test_groups_with_options_are_listed(coordinator: ThreadedNode, group: str) -> None:
+    with ShareGrouping(*coordinator.address) as client:
+        client.create(group)
+        client.configure(GROUP, group, share_order="key")
+
+        def listed(*kinds: int, version: int = 1) -> set[tuple[int, str]]:
+            request = ListConfigResourcesRequest(resource_types=list(kinds))
+            told = client.ask(request, version)
+            assert told.error_code == 0, told
+            return {(one.resource_type, one.resource_name) for one in told.config_resources}
+
+        assert (GROUP, group) in listed(GROUP)
+        assert {kind for kind, _ in listed(GROUP)} == {GROUP}
+        assert listed(BROKER) == {(BROKER, "1")}
+        assert {(GROUP, group), (TOPIC, group), (BROKER, "1")} <= listed()
+        assert listed(version=0) == set()
+        client.alter(GROUP, group, {"share.order": None})
+        assert (GROUP, group) not in listed(GROUP)
+        strange = client.ask(ListConfigResourcesRequest(resource_types=[77]), 1)
+        assert strange.error_code == ErrorCode.UNSUPPORTED_VERSION

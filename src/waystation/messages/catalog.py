@@ -87,6 +87,10 @@ from waystation.messages.initialize_share_group_state import (
 )
 from waystation.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from waystation.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from waystation.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from waystation.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from waystation.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from waystation.messages.list_partition_reassignments import (
@@ -196,6 +200,7 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
         ConsumerGroupHeartbeatResponse,
     ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    ApiKey.LIST_CONFIG_RESOURCES: (ListConfigResourcesRequest, ListConfigResourcesResponse),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,

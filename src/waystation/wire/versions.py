@@ -68,6 +68,7 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
@@ -169,6 +170,7 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.LIST_TRANSACTIONS: _spoken("0-1", "0+"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _spoken("0-1", "0+"),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _spoken("0-1", "0+"),
+    ApiKey.LIST_CONFIG_RESOURCES: _spoken("0-1", "0+"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _spoken("0", "0+"),
     ApiKey.SHARE_GROUP_HEARTBEAT: _spoken("1", "0+"),
     ApiKey.SHARE_GROUP_DESCRIBE: _spoken("1", "0+"),
