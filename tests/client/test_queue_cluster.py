@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -75,13 +76,17 @@ async def test_what_was_out_when_its_leader_died_is_not_held_any_more(
 
         with pytest.raises((NotHeldError, SettlementUnknownError)):
             await queue.ack(of_victim)
-        if of_others:
+        still_open = {one.value for one in of_victim}
+        try:
             await queue.ack(of_others)
+        except (NotHeldError, SettlementUnknownError):  # a crowded machine moves more than we did
+            still_open |= {one.value for one in of_others}
 
         again: set[bytes | None] = set()
         async with asyncio.timeout(60):
-            while again < {one.value for one in of_victim}:
+            while not again >= {one.value for one in of_victim}:
                 messages = await queue.receive(30, 1_000)
                 again |= {one.value for one in messages}
-                await queue.ack(messages)
-        assert again == {one.value for one in of_victim}
+                with suppress(NotHeldError, SettlementUnknownError):
+                    await queue.ack(messages)
+        assert again <= still_open
