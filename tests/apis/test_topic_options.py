@@ -13,7 +13,7 @@ from waystation.model.errors import ErrorCode
 from waystation.model.settings import options_of
 from waystation.model.topics import TopicSettings
 from waystation.partition.partition import Partition
-from waystation.records.batch import records_of
+from waystation.records.batch import BatchBuilder, records_of
 from waystation.records.compression import Codec
 from waystation.records.header import TimestampType, batches, peek
 from waystation.runtime.chance import SystemChance
@@ -109,6 +109,28 @@ def test_old_records_go_as_the_policy_says(tidy: ThreadedNode, tidily: Asking, t
     assert tidily.start_and_end(topic) == (0, 5)
     tidily.configure(TOPIC, topic, cleanup_policy="compact,delete", retention_ms="1")
     tidy.until(lambda: partition_of(tidy, topic).log.log_start == 5)
+
+
+@shows("schedule.enable")
+def test_messages_wait_for_their_time_beside_a_topic_that_says_so(
+    node: ThreadedNode, client: Asking, topic: str
+) -> None:
+    place = f"{topic}.delay"
+    client.create(topic)
+    assert client.produce(place, BATCH).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    client.configure(TOPIC, topic, schedule_enable="true")
+
+    told = client.produce(place, BATCH)
+    assert told.error_code == ErrorCode.INVALID_RECORD
+    assert [one.batch_index for one in told.record_errors] == [0]
+    assert "deliver-at" in (told.record_errors[0].batch_index_error_message or "")
+    builder = BatchBuilder()
+    builder.append(b"key", b"value", (("deliver-after", b"1"),), timestamp=0)
+    assert client.produce(place, builder.build()).error_code == 0
+    node.until(lambda: partition_of(node, topic).high_watermark == 1)
+    assert offsets_in(client, topic) == [0]
+    client.configure(TOPIC, topic, schedule_enable="false")
+    assert client.produce(place, BATCH).error_code == 0
 
 
 @shows("min.cleanable.dirty.ratio")

@@ -22,6 +22,7 @@ from tests.broker.scheduled import (
 )
 from waystation.broker.broker import Broker
 from waystation.cluster.configs import Alteration, Operation, alter_topic
+from waystation.cluster.topics import TopicSpec
 from waystation.model.errors import ErrorCode, InvalidRecordError, InvalidTopicError
 from waystation.model.offsets import Millis, Offset
 from waystation.partition.intake import RejectedRecordsError
@@ -228,8 +229,6 @@ async def test_a_companion_grows_with_its_topic_and_goes_with_it(broker: Broker)
 
 async def test_a_topic_of_that_name_becomes_the_companion(broker: Broker) -> None:
     """Whatever its options are: time is the broker's from then on, and nothing expires."""
-    from waystation.cluster.topics import TopicSpec
-
     await broker.topics.create([TopicSpec("orders.delay", 1, 1), TopicSpec("orders", 2, 1)])
     schedule(broker, (b"from before", ()), (b"timed before", after(1)))
 
@@ -254,6 +253,42 @@ async def test_turned_off_nothing_is_delivered_and_turned_on_again_all_is(broker
     await until(lambda: delivered(broker) == [b"waits"])
 
     assert book(broker).strays == 1
+
+
+async def test_a_topic_that_cannot_have_a_companion_cannot_be_scheduled(broker: Broker) -> None:
+    wanted = {"schedule.enable": "true"}
+    await broker.topics.create([TopicSpec("bills_delay", 1, 1), TopicSpec("plain.delay", 1, 1)])
+    specs = [TopicSpec(name, 1, 1, options=wanted) for name in ("bills", "x.delay", "y" * 245)]
+
+    outcomes = await broker.topics.create(specs)
+
+    assert "collides with 'bills_delay'" in str(outcomes["bills"])
+    assert "itself a place where messages wait" in str(outcomes["x.delay"])
+    assert "too long" in str(outcomes["y" * 245])
+    with pytest.raises(InvalidTopicError, match="itself a place"):
+        await set_option(broker, "plain.delay", "schedule.enable", "true")
+    assert sorted(broker.image.topics) == ["bills_delay", "plain.delay"]
+
+
+async def test_a_companion_is_there_when_its_topic_is(broker: Broker) -> None:
+    await broker.topics.create([TopicSpec("orders", 2, 1, options={"schedule.enable": "true"})])
+
+    assert len(broker.image.topics["orders.delay"].partitions) == 2
+    await broker.topics.add_partitions("orders", 4, None)
+    assert len(broker.image.topics["orders.delay"].partitions) == 4
+
+
+async def test_how_far_ahead_and_how_late_is_for_the_broker_to_say(tmp_path: Path) -> None:
+    async with running(
+        tmp_path, schedule_horizon_ms="60000", schedule_past_max_ms="60000"
+    ) as broker:
+        await make(broker)
+        for moment in (soon(broker, 70_000), soon(broker, -70_000)):
+            with pytest.raises(RejectedRecordsError):
+                schedule(broker, (b"refused", at(moment)))
+
+        schedule(broker, (b"fine", at(soon(broker, -50_000))), (b"too", at(soon(broker, 50_000))))
+        await until(lambda: delivered(broker) == [b"fine"])
 
 
 # --- restarts -------------------------------------------------------------------------------

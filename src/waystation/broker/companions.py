@@ -9,23 +9,29 @@
 4. A topic that had the companion's name before is taken as it is, and gets the partitions it lacks.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from waystation.broker.topics import Topics
 from waystation.cluster.changes import Changes
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.keys import topic_config
 from waystation.cluster.parts import TopicImage
 from waystation.cluster.topics import TopicSpec, delete_topic
-from waystation.model.errors import WaystationError
+from waystation.cluster.values import ConfigValue, decode
+from waystation.model.errors import InvalidTopicError, TopicExistsError, WaystationError
 from waystation.model.topics import TopicSettings
 from waystation.runtime.tasks import Tasks
-from waystation.scheduling.topics import SUFFIX, target_of
+from waystation.scheduling.topics import SUFFIX, companion_of, target_of
 from waystation.telemetry.logs import get_logger
 
 __all__ = ["Companions", "companion_spec", "in_force"]
 
+_OPTION: Final = "schedule.enable"
+_ON: Final = ("true", "yes", "on", "1")
+_CONFIGS: Final = topic_config("")
 _INHERITED: Final = ("max.message.bytes", "min.insync.replicas")
 _SEGMENT_BYTES: Final = 64 << 20
 _FOREVER: Final = -1
@@ -84,12 +90,26 @@ class Companions:
         self._controls = controls
         self._tasks = Tasks()
         self._refused: dict[str, str] = {}
-        topics.along = self._going_along
+        self._making = asyncio.Lock()
+        self._maker: asyncio.Task[Any] | None = None
+        topics.along, topics.check, topics.after = self._going_along, _check, self.complete
 
     def follow(self) -> None:
         """Act on a new image."""
         if self._controls() and not len(self._tasks) and any(self._behind(self._image())):
-            self._tasks.spawn(self._make(), "companions")
+            self._tasks.spawn(self.complete(), "companions")
+
+    async def complete(self) -> None:
+        """Make what is missing, whoever controls the cluster."""
+        itself = asyncio.current_task()
+        if self._maker is itself or not any(self._behind(self._image())):
+            return
+        async with self._making:
+            self._maker = itself
+            try:
+                await self._make()
+            finally:
+                self._maker = None
 
     async def aclose(self) -> None:
         """Make nothing more."""
@@ -128,6 +148,8 @@ class Companions:
                     added = topic.assignment[now:]
                     await self._topics.add_partitions(known.name, count, added)
                 self._refused.pop(topic.name, None)
+            except TopicExistsError:
+                pass  # another broker was quicker
             except WaystationError as error:
                 self._tell(topic.name, str(error))
 
@@ -136,3 +158,21 @@ class Companions:
         if self._refused.get(topic) != reason:
             self._refused[topic] = reason
             _events.warning("companion.not.made", topic=topic, reason=reason)
+
+
+def _check(image: ClusterImage, changes: Changes) -> None:
+    """Refuse ``schedule.enable`` for a topic that cannot have a companion."""
+    for key, stored in changes.puts.items():
+        topic = key.removeprefix(_CONFIGS)
+        if topic == key:
+            continue
+        if decode(ConfigValue, key, stored).options.get(_OPTION, "").lower() not in _ON:
+            continue
+        companion = companion_of(topic)
+        look_alike = companion.replace(".", "_")
+        for known in image.topics:
+            if known != companion and known.replace(".", "_") == look_alike:
+                raise InvalidTopicError(
+                    f"the messages of {topic!r} would wait in {companion!r}, which collides with "
+                    f"{known!r}: '.' and '_' count as one in metrics"
+                )

@@ -4,7 +4,7 @@ The rules are in ``cluster/``; this file only brings decisions to the store.  Ea
 request has its own outcome: one bad topic spoils no other.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from waystation.broker.view import ClusterView
 from waystation.cluster.changes import Changes
@@ -28,7 +28,7 @@ Outcomes = dict[str, TopicPlan | WaystationError]
 class Topics:
     """Changes to the cluster's topics, through one broker."""
 
-    __slots__ = ("_defaults", "_new_id", "_view", "along")
+    __slots__ = ("_defaults", "_new_id", "_view", "after", "along", "check")
 
     def __init__(
         self,
@@ -41,19 +41,36 @@ class Topics:
         self._new_id = new_id
         self.along: Callable[[ClusterImage, str], list[Changes]] = lambda _image, _name: []
         """What goes before a topic that is deleted: the place where its messages wait."""
+        self.check: Callable[[ClusterImage, Changes], None] = lambda _image, _changes: None
+        """Refuses what would make a topic that cannot be as it is wanted."""
+        self.after: Callable[[], Awaitable[None]] = _nothing
+        """What has to be done before somebody who changed topics is answered."""
 
     async def create(self, specs: Sequence[TopicSpec], *, validate_only: bool = False) -> Outcomes:
         """Make topics; their partitions can be written to when this returns."""
 
         def decide(image: ClusterImage) -> tuple[Outcomes, Iterable[Changes]]:
             outcomes = create_topics(image, specs, self._defaults(), self._new_id, Filter)
+            outcomes = {name: self._checked(image, one) for name, one in outcomes.items()}
             plans = [one for one in outcomes.values() if isinstance(one, TopicPlan)]
             return outcomes, [] if validate_only else [plan.changes for plan in plans]
 
         try:
-            return await self._view.change(decide)
+            outcomes = await self._view.change(decide)
         except StoreUnavailableError as error:
             return {spec.name: error for spec in specs}
+        await self.after()
+        return outcomes
+
+    def _checked(
+        self, image: ClusterImage, plan: TopicPlan | WaystationError
+    ) -> TopicPlan | WaystationError:
+        try:
+            if isinstance(plan, TopicPlan):
+                self.check(image, plan.changes)
+        except WaystationError as refusal:
+            return refusal
+        return plan
 
     def factor_now(self, wanted: int) -> int:
         """How many of ``wanted`` replicas of a topic can be apart at the moment."""
@@ -84,6 +101,7 @@ class Topics:
             return None, [] if validate_only else [changes]
 
         await self._view.change(decide)
+        await self.after()
 
     async def configure(
         self, decide: Callable[[ClusterImage], Changes], *, validate_only: bool = False
@@ -92,6 +110,12 @@ class Topics:
 
         def decide_all(image: ClusterImage) -> tuple[None, Iterable[Changes]]:
             changes = decide(image)
+            self.check(image, changes)
             return None, [] if validate_only else [changes]
 
         await self._view.change(decide_all)
+        await self.after()
+
+
+async def _nothing() -> None:
+    """Nothing has to be done."""
