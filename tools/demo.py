@@ -144,6 +144,7 @@ def _queued(show: Tour, broker: BrokerProcess) -> None:
     show.run("queue", "receive", "jobs", "--count", "9", "--wait", "10s")
     show.python(str(Path(__file__).parent.parent / "examples" / "work_queue.py"))
     show.run("queue", "dead", "list", "example-queue")
+    show.run("queue", "dead", "redrive", "example-queue", "--rate", "100", "--yes")
 
 
 def _scheduled(show: Tour, broker: BrokerProcess) -> None:

@@ -81,6 +81,13 @@ def test_dead_letters_are_listed_shown_and_sent_back_once(run: Run, orders: str)
     assert consumed == ["v0", "v1", "v2", "v3", "v1", "v3", "v0", "v2"]
 
 
+def test_nothing_is_dead_before_the_first_message_dies(run: Run, topic: str) -> None:
+    run("queue", "create", topic, "--dead-letters", f"{topic}.dead")
+
+    assert run("queue", "dead", "list", topic) == ""
+    assert run("queue", "dead", "redrive", topic, "--yes") == ""
+
+
 def test_mistakes_are_told_with_their_remedy(run: Run, orders: str) -> None:
     assert "--dead-letters" in run("queue", "dead", "list", "nobody", code=2)
     assert "key =" in run("queue", "dead", "list", orders, "--where", "key =", code=2)

@@ -280,6 +280,9 @@ async def _letters(
     if topic is None:
         configs = await admin.describe_configs(group=group or name)
         topic = configs["share.dead.letter.topic"].value or None
+        if topic is not None and not await admin.dead_letters(topic).exists():
+            say(f"nothing is dead yet: {topic} is made when the first message dies")
+            raise click.exceptions.Exit(0)
     if topic is None:
         raise click.UsageError(
             f"the group {group or name} has no dead-letter topic: give it one with `waystation "

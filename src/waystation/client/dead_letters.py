@@ -22,7 +22,7 @@ from waystation.messages.redrive_dead_letters import (
     RedriveDeadLettersResponse,
     RedriveState,
 )
-from waystation.model.errors import InvalidRequestError
+from waystation.model.errors import InvalidRequestError, UnknownTopicError
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.sharing.dead_letters import Origin, origin_of
@@ -124,6 +124,14 @@ class DeadLetters:
             spans += [Span(Offset(s.first_offset), Offset(s.end_offset)) for s in told.redriven]
             request.first_offset = told.next_offset
         return spans
+
+    async def exists(self) -> bool:
+        """Whether the topic is there: brokers make it when the first message dies."""
+        try:
+            await self.partitions()
+        except UnknownTopicError:
+            return False
+        return True
 
     async def partitions(self, only: int | None = None) -> list[int]:
         """The numbers of the topic's partitions, or ``only`` one of them."""
