@@ -45,7 +45,9 @@ def prepare(bootstrap: str, name: str, partitions: int = 2, **options: str) -> N
 
 
 def produce(bootstrap: str, topic: str, start: int, end: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 2, "queue.buffering.max.messages": 1_000_000}
+    )
     for number in range(start, end):
         producer.produce(topic, b"%d" % number)
     assert producer.flush(_WITHIN_S) == 0
