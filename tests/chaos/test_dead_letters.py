@@ -21,6 +21,9 @@ _SMALL = {
     "offsets.topic.num.partitions": "2",
 }
 
+# A crowded machine makes brokers late, and who is late loses its lease.
+_LEASE = "broker.session.timeout.ms"
+
 
 def values_of(messages: list[Message]) -> Counter[bytes]:
     return Counter(one.value or b"" for one in messages)
@@ -44,7 +47,7 @@ async def are_all_in(bootstrap: str, topic: str, least: int) -> None:
 
 async def test_a_broker_dies_between_decision_and_delivery(tmp_path: Path) -> None:
     """The decision is stored, the dead-letter topic takes nothing: the next life delivers once."""
-    async with LocalCluster(tmp_path, 1, options=_SMALL) as cluster:
+    async with LocalCluster(tmp_path, 1, options={**_SMALL, _LEASE: "6000"}) as cluster:
         at = cluster.bootstrap
         async with Admin(at) as admin:
             await admin.create_queue("orders", 1, dead_letter_topic="dead")
@@ -104,7 +107,7 @@ async def test_kill_9_at_any_moment(tmp_path: Path, seed: int) -> None:
 async def test_leaders_of_source_target_and_state_die(tmp_path: Path) -> None:
     """Three brokers: dead letters, and sending them back, over failovers."""
     messages = count(90, 600)
-    options = {**_SMALL, "share.coordinator.state.topic.replication.factor": "3"}
+    options = {**_SMALL, _LEASE: "2000", "share.coordinator.state.topic.replication.factor": "3"}
     async with LocalCluster(tmp_path, 3, options=options) as cluster:
         at = cluster.bootstrap
         async with Admin(at) as admin:
