@@ -205,6 +205,15 @@ def test_kafka_python_makes_and_deletes_one(bootstrap: str, view: str) -> None:
     admin.close()
 
 
+def test_our_admin_is_told_that_a_view_cannot_be_truncated(bootstrap: str, view: str) -> None:
+    async def truncate() -> None:
+        async with waystation.Admin(bootstrap) as admin:
+            await admin.delete_records({(view, 0): None})
+
+    with pytest.raises(waystation.WaystationError, match="nothing of a view"):
+        asyncio.run(truncate())
+
+
 def test_our_admin_knows_how_many_lie_ahead(bootstrap: str, view: str) -> None:
     async def look() -> tuple[int | None, int, str]:
         async with waystation.Admin(bootstrap) as admin:

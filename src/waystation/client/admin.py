@@ -4,7 +4,7 @@ A method does one thing to one topic, and raises if the broker refuses it.  What
 cluster is asked of its controller and asked again only if that was the wrong one; what only
 asks is repeated while it fails retriably.  Brokers and replicas are in ``admin_cluster.py``,
 groups in ``admin_groups.py``, transactions and producers in ``admin_transactions.py``, queues in
-``admin_queues.py``, more of views in ``admin_views.py``.
+``admin_queues.py``, views in ``admin_views.py``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -195,15 +195,6 @@ class Admin(
         told = (await self._ask_controller(request, CreatePartitionsResponse)).results[0]
         _raise_if(told.error_code, f"topic {topic}", told.error_message)
 
-    async def create_view(self, name: str, on: str, where: str) -> CreatedTopic:
-        """Create a read-only topic that shows the messages of topic ``on`` that match ``where``."""
-        return await self.create_topic(name, configs={"view.on": on, "view.where": where})
-
-    async def delete_view(self, name: str) -> None:
-        """Delete a view, and nothing else: a topic of that name is left alone."""
-        await self.describe_view(name)
-        await self.delete_topic(name)
-
     # --- records ----------------------------------------------------------------------------
 
     async def delete_records(
@@ -357,7 +348,11 @@ class Admin(
         async def attempt() -> Offset:
             response = await self._ask_leader(where, request, DeleteRecordsResponse)
             told = response.topics[0].partitions[0]
-            _raise_if(told.error_code, f"partition {where}")
+            refused = told.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            said = (
+                "nothing of a view, or of the cluster's own topics, is deleted" if refused else None
+            )
+            _raise_if(told.error_code, f"partition {where}", said)
             return Offset(told.low_watermark)
 
         return await self._router.retrying(attempt, self._patience_ms)

@@ -1,11 +1,12 @@
-"""What an admin knows of views: which there are, and how many messages of one lie ahead.
+"""What an admin does with views: make, list, delete, and count what lies ahead in one.
 
-A view is made and deleted as a topic is (``Admin.create_view``, ``Admin.delete_view``).
+A view is made and deleted as a topic is.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from waystation.client.descriptions import CreatedTopic
 from waystation.client.errors import error_of
 from waystation.client.router import Router
 from waystation.messages.count_matching import CountMatchingRequest, CountMatchingResponse
@@ -53,6 +54,22 @@ class ViewAdministration:
 
     _router: Router
     _clock: Clock
+
+    if TYPE_CHECKING:  # of the whole that this is a part of
+
+        async def create_topic(
+            self, name: str, *, configs: Mapping[str, str] | None = None
+        ) -> CreatedTopic: ...
+        async def delete_topic(self, name: str) -> None: ...
+
+    async def create_view(self, name: str, on: str, where: str) -> CreatedTopic:
+        """Create a read-only topic that shows the messages of topic ``on`` that match ``where``."""
+        return await self.create_topic(name, configs={"view.on": on, "view.where": where})
+
+    async def delete_view(self, name: str) -> None:
+        """Delete a view, and nothing else: a topic of that name is left alone."""
+        await self.describe_view(name)
+        await self.delete_topic(name)
 
     async def list_views(self) -> list[ViewDescription]:
         """Every view by name; none where brokers have no views."""

@@ -113,7 +113,7 @@ class ClusterImage:
         return draft.image(change.revision)
 
     def topic(self, name: str) -> TopicImage:
-        """The topic of that name, which is no view; ``views.py`` has what is shown to readers."""
+        """The topic of that name, which is no view; ``views.py`` has what readers see."""
         found = self.topics.get(name)
         if found is None:
             if name in self.views:
@@ -212,10 +212,7 @@ class _Draft:
                 state = _state(decode(PartitionValue, key, stored), version)
                 self._states_of(key, topic)[_number(key, number)] = state
             case ["views", name]:
-                view = decode(ViewValue, key, stored)
-                self._views.own()[name] = ViewImage(
-                    name, view.id, view.on, view.on_id, view.where, version
-                )
+                self._views.own()[name] = _view(name, decode(ViewValue, key, stored), version)
             case ["configs", "topic", name]:
                 self._topic_configs.own()[name] = _config(key, stored, version)
             case ["configs", "broker", name]:
@@ -291,7 +288,11 @@ class _Draft:
             topics=self._topics.now,
             topics_by_id=self._by_id.now,
             views=self._views.now,
-            views_by_id=self._views_by_id(),
+            views_by_id=(
+                self._before.views_by_id
+                if self._views.now is self._before.views
+                else {view.id: view for view in self._views.now.values()}
+            ),
             topic_configs=self._topic_configs.now,
             broker_configs=self._broker_configs.now,
             group_configs=self._group_configs.now,
@@ -302,11 +303,6 @@ class _Draft:
             drains=self._drains.now,
             **self._single,
         )
-
-    def _views_by_id(self) -> Mapping[TopicId, ViewImage]:
-        if self._views.now is self._before.views:
-            return self._before.views_by_id
-        return {view.id: view for view in self._views.now.values()}
 
     def _states_of(self, key: str, topic: str) -> dict[int, PartitionImage | None]:
         return self._new_states.setdefault(_topic_id(key, topic), {})
@@ -396,6 +392,10 @@ def _state(value: PartitionValue, version: int) -> PartitionImage:
         version,
         value.unclean_epoch,
     )
+
+
+def _view(name: str, value: ViewValue, version: int) -> ViewImage:
+    return ViewImage(name, value.id, value.on, value.on_id, value.where, version)
 
 
 def _config(key: str, stored: bytes, version: int) -> ConfigImage:
