@@ -41,6 +41,8 @@ from waystation.telemetry.logs import get_logger
 __all__ = ["ScheduleKeeper"]
 
 _CHUNK_BYTES: Final = 256 << 10
+_CHUNKS: Final = 4
+_BUFFERS: Final = 4
 _SLICE_S: Final = 0.002
 _RETRY_S, _RETRY_MAX_S = 0.1, 10.0
 _CHECKPOINT_S: Final = 60.0
@@ -80,7 +82,7 @@ class ScheduleKeeper:
         self._news = asyncio.Event()
         self._epoch: LeaderEpoch | None = None
         self._log: Log = partition.log
-        self._stumbled = False
+        self._stumbled = self._is_ending = False
         self._waiting: list[tuple[Offset, asyncio.Future[None]]] = []
         self._upkeep: asyncio.Task[None] | None = None
         self._counting: asyncio.Task[None] | None = None
@@ -155,6 +157,7 @@ class ScheduleKeeper:
     async def _opened(self) -> Schedule:
         """As the last checkpoint left it; files are read by a thread."""
         self._log = log = self.partition.log
+        self._is_ending = False
         log.check_online()
         entries, end = log.epochs.entries, log.log_end
 
@@ -176,10 +179,11 @@ class ScheduleKeeper:
 
     async def _let_go(self) -> None:
         await self._resign()
-        schedule, self.schedule = self.schedule, None
+        self._is_ending = True
         if self._upkeep is not None:
             # A thread may be at work on the files.
             await asyncio.wait([self._upkeep])
+        schedule, self.schedule = self.schedule, None
         await self._tasks.aclose()
         self._counting = None
         if schedule is not None:
@@ -189,7 +193,7 @@ class ScheduleKeeper:
         while self._log is self.partition.log:  # until it is moved to another directory
             self._news.clear()
             schedule.settings = self._settings()
-            await self._feed(schedule)
+            is_behind = await self._feed(schedule)
             self._tell_applied(schedule)
             await self._follow_leadership(schedule)
             delay_s = _CHECKPOINT_S
@@ -207,7 +211,7 @@ class ScheduleKeeper:
                     delay_s = _RETRY_S * 2**self.failures
             self._keep_up(schedule)
             self._count_anew(schedule)
-            if not self._news.is_set() and delay_s > 0:
+            if not self._news.is_set() and delay_s > 0 and not is_behind:
                 await self._wait(delay_s)
             else:
                 await asyncio.sleep(0)
@@ -221,17 +225,22 @@ class ScheduleKeeper:
 
     # --- the log ------------------------------------------------------------------------
 
-    async def _feed(self, schedule: Schedule) -> None:
-        """Apply what is committed, in slices of the loop's time."""
+    async def _feed(self, schedule: Schedule) -> bool:
+        """Apply what is committed, in slices of the loop's time; whether there is more.
+
+        Not all of it at once: what is due is not to wait for what was sent.
+        """
         partition = self.partition
         until_s = self._clock.monotonic() + _SLICE_S
-        while True:
+        for _ in range(_CHUNKS):
+            if self._must_write_first(schedule):
+                return False
             offset = max(schedule.applied, partition.log_start)
             if offset >= partition.high_watermark:
-                return
+                return False
             region, _ = partition.read(offset, _CHUNK_BYTES, at_least_one=True)
             if region is None:
-                return
+                return False
             chunk = region.read()
             for at, header in batches(chunk):
                 if header.next_offset <= schedule.applied:
@@ -240,6 +249,13 @@ class ScheduleKeeper:
                     if self._clock.monotonic() >= until_s:
                         await asyncio.sleep(0)
                         until_s = self._clock.monotonic() + _SLICE_S
+            await asyncio.sleep(0)
+        return True
+
+    def _must_write_first(self, schedule: Schedule) -> bool:
+        """Whether more is in memory than there should be; whoever writes it down wakes us."""
+        most = _BUFFERS * schedule.settings.schedule_buffer_entries
+        return self._upkeep is not None and schedule.index.gathered >= most
 
     def _applied(self, schedule: Schedule, chunk: bytes, at: int) -> Iterable[None]:
         try:
@@ -339,12 +355,12 @@ class ScheduleKeeper:
         self._counting = None
 
     async def _write_down(self, schedule: Schedule) -> None:
-        steps = schedule.upkeep()
+        steps, saved = schedule.upkeep(), schedule.saved
         try:
             for step in steps:
                 await asyncio.to_thread(step)
-                if self.schedule is not schedule:
-                    return
+                if self._is_ending and schedule.saved > saved:
+                    return  # the rest is tidying up
         except DamagedIndexError as error:
             _events.warning("index.damaged", **self._facts(error))
             await asyncio.to_thread(self._forget_index)
