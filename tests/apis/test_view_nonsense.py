@@ -18,8 +18,28 @@ REQUESTS = count(40, 2_000)
 COMPLAINTS = ("request.failed", "answer.failed", "task.crashed", "Traceback")
 NUMBERS = (-(1 << 63), -2, -1, 0, 1, 5, 1 << 31, (1 << 63) - 1)
 WORDS = (
-    *"key value value.a headers.h offset = < AND OR NOT ( ) 'x' 5 NULL IS LIKE IN BETWEEN".split(),
-    *"CAST ' % ä - 1e999".split(),
+    *[
+        "key",
+        "value",
+        "value.a",
+        "headers.h",
+        "offset",
+        "=",
+        "<",
+        "AND",
+        "OR",
+        "NOT",
+        "(",
+        ")",
+        "'x'",
+        "5",
+        "NULL",
+        "IS",
+        "LIKE",
+        "IN",
+        "BETWEEN",
+    ],
+    *["CAST", "'", "%", "ä", "-", "1e999"],
     '"',
     "\0",
 )
