@@ -28,7 +28,10 @@ from waystation.sharing.dead_letters import (
 from waystation.sharing.redrive import (
     Redrive,
     RedriveOrder,
+    addressed,
+    blocked_name,
     check_order,
+    passed,
     redrive_of,
     saved_redrive,
     target_of,
@@ -118,6 +121,31 @@ def test_a_dead_letter_goes_back_to_its_partition_and_elsewhere_by_its_key() -> 
     counts["orders"] = 2
     assert go(row(b"k", dead)) == ("orders", 1)
     assert dead_letter_partition(5, 3) == 2
+
+
+def test_what_has_the_key_of_a_refused_message_stays_and_is_counted_once() -> None:
+    dead = dead_letter_headers((), ORIGIN)
+    rows: list[Row] = [
+        (4, 0, b"a", b"", dead),
+        (5, 0, b"b", b"", dead),
+        (6, 0, None, b"", dead),
+        (7, 0, b"a", b"", ()),
+        (8, 0, None, b"", dead),
+    ]
+    order = RedriveOrder("r", Offset(0), Offset(9))
+    blocked = (blocked_name(Offset(1), b"a"), blocked_name(Offset(6), None))
+    redrive = Redrive(order, Millis(0), Offset(4), blocked=blocked)
+
+    going, left = addressed(rows, redrive, lambda _: 4, lambda *_: 0)
+
+    assert {target: [one[0] for one in some] for target, some in going.items()} == {
+        ("orders", 3): [5, 8]
+    }
+    assert sorted(left) == [4, 6, 7]
+    after = passed(redrive, left, Offset(5))
+    assert (after.cursor, after.refused, after.strays) == (5, 1, 0)
+    later = passed(after, left, Offset(9))
+    assert (later.cursor, later.refused, later.strays) == (9, 2, 1)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,12 @@ from waystation.broker.rows import rows_at
 from waystation.client.errors import is_retriable
 from waystation.client.partitioner import partition_of_key
 from waystation.filters.selecting import Filter
-from waystation.model.errors import InvalidRequestError, NotLeaderError, WaystationError
+from waystation.model.errors import (
+    InvalidRequestError,
+    NotLeaderError,
+    OffsetNotAvailableError,
+    WaystationError,
+)
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.partition.partition import Partition
@@ -41,10 +46,12 @@ from waystation.sharing.redrive import (
     FAILED,
     Redrive,
     RedriveOrder,
+    addressed,
+    blocked_name,
     check_order,
+    passed,
     redrive_of,
     saved_redrive,
-    target_of,
 )
 from waystation.sharing.redriven import REDRIVE_GROUP, Redriven
 from waystation.sharing.state_records import QueueId
@@ -56,7 +63,6 @@ __all__ = ["RedriveDesk", "RedriveServices"]
 _BATCH_RECORDS: Final = 500
 _BLOCKED_MAX: Final = 100
 _LOOK_AGAIN_S: Final = 1.0
-_REFUSED, _STRAY = "refused", "stray"
 _RETRY_S, _RETRY_MAX_S = 0.1, 5.0
 
 _events = get_logger("redrive")
@@ -174,6 +180,8 @@ class RedriveDesk:
             Filter(order.where)
         if order.to:
             self._check_target(order.to)
+        if not self.partition.settled:
+            raise OffsetNotAvailableError(f"{self.partition.name} has a new leader; ask again")
         first = max(order.first, self.partition.log.log_start)
         end = min(order.end, self.partition.last_stable)
         order = order._replace(first=first, end=max(end, first))
@@ -188,7 +196,7 @@ class RedriveDesk:
 
     async def cancel(self, redrive_id: str) -> Redrive:
         """Stop; what was sent back stays so."""
-        await self.load(begin=True)
+        await self.load(begin=False)
         known = self._redrive
         if known is None or known.order.id != redrive_id:
             raise InvalidRequestError(
@@ -296,45 +304,16 @@ class RedriveDesk:
         rows, end = await scanned(self.partition, scan, queue.is_settled, most)
         if self._redrive is None or not self._redrive.is_running or self.closed:
             return
-        going, left = self._addressed(rows)
-        passed = end if not going else Offset(min(one[0][0] for one in going.values()))
-        self._pass(left, passed)
+        partitions_of = self._services.partitions_of
+        going, left = addressed(rows, self._redrive, partitions_of, partition_of_key)
+        cursor = end if not going else Offset(min(one[0][0] for one in going.values()))
+        self._redrive = passed(self._redrive, left, cursor)
         if going:
             await self._decide(out, going)
         elif end >= order.end:
             self._end(DONE)
         else:
             self._wake.set()
-
-    def _pass(self, left: dict[Offset, str], cursor: Offset) -> None:
-        """Everything before ``cursor`` is done: what did not go is counted, once."""
-        redrive = self._redrive
-        assert redrive is not None, "nothing goes without an order"
-        kinds = [kind for offset, kind in left.items() if offset < cursor]
-        self._redrive = redrive._replace(
-            cursor=cursor,
-            refused=redrive.refused + kinds.count(_REFUSED),
-            strays=redrive.strays + kinds.count(_STRAY),
-        )
-
-    def _addressed(
-        self, rows: Iterable[Row]
-    ) -> tuple[dict[TopicPartition, list[Row]], dict[Offset, str]]:
-        """Which of these go, by where they go, and why the others do not."""
-        assert self._redrive is not None, "nothing goes without an order"
-        order, blocked = self._redrive.order, frozenset(self._redrive.blocked)
-        going: dict[TopicPartition, list[Row]] = {}
-        left: dict[Offset, str] = {}
-        for row in rows:
-            offset = Offset(row[0])
-            target = target_of(row, order.to, self._services.partitions_of, partition_of_key)
-            if target is None:
-                left[offset] = _STRAY
-            elif _name(offset, row[2]) in blocked:
-                left[offset] = _REFUSED
-            else:
-                going.setdefault(target, []).append(row)
-        return going, left
 
     async def _decide(self, out: Outbound, going: dict[TopicPartition, list[Row]]) -> None:
         deciding: list[tuple[TopicPartition, tuple[Due, ...]]] = []
@@ -360,7 +339,7 @@ class RedriveDesk:
             if refused is None or self._redrive is None:
                 continue
             offset = Offset(refused[1])
-            blocked = (*self._redrive.blocked, _name(offset, self._keys.get(offset)))
+            blocked = (*self._redrive.blocked, blocked_name(offset, self._keys.get(offset)))
             self._redrive = self._redrive._replace(blocked=blocked)
             problem = f"{target.topic} refuses the dead letter at {offset}"
             _events.warning(
@@ -417,8 +396,3 @@ class RedriveDesk:
 def _dressed(row: Row) -> Row:
     offset, timestamp, key, value, headers = row
     return offset, timestamp, key, value, redriven_headers(headers)
-
-
-def _name(offset: Offset, key: bytes | None) -> str:
-    """What is left out with a refused message: all of its key, or only itself."""
-    return f"@{offset}" if key is None else key.hex()

@@ -4,7 +4,7 @@ An order has an id.  Giving it twice is giving it once; another one waits until 
 What was sent back before, by whichever order, is not sent again (``redriven.py``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from waystation.model.errors import InvalidRequestError
@@ -20,7 +20,10 @@ __all__ = [
     "RUNNING",
     "Redrive",
     "RedriveOrder",
+    "addressed",
+    "blocked_name",
     "check_order",
+    "passed",
     "redrive_of",
     "saved_redrive",
     "target_of",
@@ -32,6 +35,7 @@ CANCELLED: Final = "cancelled"
 FAILED: Final = "failed"
 
 _ID_MAX: Final = 200
+_REFUSED, _STRAY = "refused", "stray"
 
 
 class RedriveOrder(NamedTuple):
@@ -112,6 +116,46 @@ def target_of(
         return TopicPartition(topic, before)
     key = row[2]
     return TopicPartition(topic, before % count if key is None else by_key(key, count))
+
+
+Going = dict[TopicPartition, list[Row]]
+
+
+def addressed(
+    rows: Iterable[Row],
+    redrive: Redrive,
+    partitions_of: Callable[[str], int],
+    by_key: Callable[[bytes, int], int],
+) -> tuple[Going, dict[Offset, str]]:
+    """Which of these go, by where they go, and why the others do not."""
+    going: Going = {}
+    left: dict[Offset, str] = {}
+    blocked = frozenset(redrive.blocked)
+    for row in rows:
+        offset = Offset(row[0])
+        target = target_of(row, redrive.order.to, partitions_of, by_key)
+        if target is None:
+            left[offset] = _STRAY
+        elif blocked_name(offset, row[2]) in blocked:
+            left[offset] = _REFUSED
+        else:
+            going.setdefault(target, []).append(row)
+    return going, left
+
+
+def blocked_name(offset: Offset, key: bytes | None) -> str:
+    """What stays with a refused message: all of its key, or without one only itself."""
+    return f"@{offset}" if key is None else key.hex()
+
+
+def passed(redrive: Redrive, left: Mapping[Offset, str], cursor: Offset) -> Redrive:
+    """The order once everything before ``cursor`` is done: what did not go is counted, once."""
+    kinds = [kind for offset, kind in left.items() if redrive.cursor <= offset < cursor]
+    return redrive._replace(
+        cursor=cursor,
+        refused=redrive.refused + kinds.count(_REFUSED),
+        strays=redrive.strays + kinds.count(_STRAY),
+    )
 
 
 def saved_redrive(redrive: Redrive) -> dict[str, Any]:
