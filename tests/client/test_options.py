@@ -10,6 +10,7 @@ from waystation.client.options import (
     ProducerOptions,
     producer_settings,
 )
+from waystation.client.queue_settings import QueueOptions, ReceivingSettings
 from waystation.client.settings import (
     ConnectionSettings,
     ConsumerSettings,
@@ -26,6 +27,7 @@ def test_every_setting_is_a_keyword_and_every_keyword_a_setting() -> None:
     for options, *settings in (
         (ProducerOptions, ProducerSettings),
         (ConsumerOptions, ConsumerSettings, MemberSettings),
+        (QueueOptions, ReceivingSettings),
     ):
         own = {one.name for each in settings for one in fields(each)}
         assert set(options.__annotations__) == own | connection

@@ -9,7 +9,7 @@ import pytest
 from tests.support.queue_work import Ledger, drain, work
 from tests.support.soak import count
 
-from waystation import Admin, NotHeldError, Queue
+from waystation import Admin, NotHeldError, Queue, QueueMessage
 from waystation.client.queue_errors import SettlementUnknownError
 from waystation.testing.cluster import LocalCluster
 
@@ -64,7 +64,7 @@ async def test_what_was_out_when_its_leader_died_is_not_held_any_more(
 ) -> None:
     await send(cluster, range(30))
     async with Queue("orders", cluster.bootstrap, retry_backoff_max_ms=100) as queue:
-        held = []
+        held: list[QueueMessage] = []
         while len(held) < 30:
             held += await queue.receive(30, 10_000)
         victim = cluster.leader("orders", 0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from waystation.client.queue import Queue
 from waystation.client.queue_errors import NotHeldError, SettlementUnknownError
+from waystation.client.queue_halves import culprits
 from waystation.client.queue_lease import Hold, Lease
 from waystation.client.queue_receipts import Receipt
 from waystation.client.queue_records import acquired_in
@@ -105,6 +106,30 @@ async def test_an_answer_that_never_comes_is_not_taken_for_one() -> None:
 
     with pytest.raises(SettlementUnknownError, match="delivered again"):
         await settling.done
+
+
+@given(st.integers(1, 40), st.sets(st.integers(0, 39)))
+def test_halves_find_those_at_fault_and_settle_the_others(number: int, bad: set[int]) -> None:
+    """Whatever part is told, a leader refuses it if one of it is at fault."""
+    bad = {one for one in bad if one < number}
+    settled: set[int] = set()
+
+    async def tell(part: dict[int, int]) -> str | None:
+        assert not settled & part.keys(), "settled twice"
+        if bad & part.keys():
+            return "its lock is over"
+        settled.update(part)
+        return None
+
+    async def told() -> dict[int, str]:
+        everything = dict.fromkeys(range(number), 1)
+        why = await tell(everything)
+        return {} if why is None else await culprits(everything, why, tell, lambda: False)
+
+    found = asyncio.run(told())
+
+    assert found.keys() == bad
+    assert settled == set(range(number)) - bad
 
 
 # --- what was acquired --------------------------------------------------------------------------

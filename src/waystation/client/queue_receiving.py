@@ -33,6 +33,9 @@ _TOO_LITTLE_PART = 0.25
 """With less of its lock left, a message is not worth handing out."""
 _UNWANTED_PART = 0.3
 """After so much of its lock, a message that nobody asks for is given back."""
+_LEAST_WAIT_S = 0.01
+"""Who does not want to wait means: what is there, and that has to be asked for."""
+_ON_ITS_WAY_S = 0.25
 _CLOSING_S = 5.0
 
 
@@ -103,7 +106,8 @@ class Receiving:
     async def next(self, limit: int, wait_s: float | None) -> list[QueueMessage]:
         """Up to ``limit`` messages, as soon as there is one; none after ``wait_s``."""
         ticket = object()
-        deadline = self._loop.time() + (_ENDLESS_S if wait_s is None else wait_s)
+        wait_s = _ENDLESS_S if wait_s is None else max(wait_s, _LEAST_WAIT_S)
+        deadline = self._loop.time() + wait_s
         try:
             async with asyncio.timeout_at(deadline):
                 while True:
@@ -115,10 +119,20 @@ class Receiving:
                     self._wake()
                     await self._arrived.wait()
         except TimeoutError:
+            del self._wants[ticket]
+            await self._last_answers()
             return self._handed_out(limit)
         finally:
             self._wants.pop(ticket, None)
             self._mind_what_waits()
+
+    async def _last_answers(self) -> None:
+        """Leaders wait as long as we do: what they found at the end is on its way."""
+        if not self._wants:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ON_ITS_WAY_S):
+                    for session in self._sessions.values():
+                        await session.idle()
 
     async def joined(self) -> None:
         """Wait until the group has given this member something to read."""

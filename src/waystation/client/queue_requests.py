@@ -24,7 +24,6 @@ from waystation.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from waystation.messages.share_fetch import AcknowledgementBatch as Settled
 from waystation.messages.share_fetch import PartitionData as Fetched
 from waystation.model.ids import NodeId, TopicId, TopicPartition
 from waystation.sharing.states import RENEW
@@ -107,16 +106,10 @@ def acknowledge_request(
         kinds = told.get(where)
         if kinds is not None:
             topic = topics.setdefault(topic_id, AcknowledgeTopic(topic_id=topic_id))
-            listed = [
-                Settled(
-                    first_offset=one.first_offset,
-                    last_offset=one.last_offset,
-                    acknowledge_types=one.acknowledge_types,
-                )
-                for one in ranges_of(kinds)
-            ]
             topic.partitions.append(
-                AcknowledgePartition(partition_index=index, acknowledgement_batches=listed)
+                AcknowledgePartition(
+                    partition_index=index, acknowledgement_batches=ranges_of(kinds)
+                )
             )
     return ShareAcknowledgeRequest(
         group_id=name.group_id,

@@ -13,15 +13,14 @@ over the connection for prompt answers.  Promises:
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
 
 from waystation.client.connection import Connection
 from waystation.client.errors import ClosedError, error_of, is_retriable
+from waystation.client.queue_halves import culprits
 from waystation.client.queue_lease import Hold, Lease
 from waystation.client.queue_message import QueueMessage
 from waystation.client.queue_records import acquired_in, messages_in
 from waystation.client.queue_requests import (
-    Named,
     Place,
     acknowledge_request,
     end_request,
@@ -30,9 +29,8 @@ from waystation.client.queue_requests import (
     settled_in,
     where_leaders_are,
 )
-from waystation.client.queue_settings import ReceivingSettings
 from waystation.client.queue_settling import Batch, Kinds
-from waystation.client.router import Router
+from waystation.client.queue_surroundings import Surroundings
 from waystation.messages.share_acknowledge import PartitionData as Acknowledged
 from waystation.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
@@ -45,7 +43,7 @@ from waystation.model.offsets import Offset
 from waystation.sharing.states import GAP, RELEASE, RENEW
 from waystation.wire.versions import ApiKey
 
-__all__ = ["QueueSession", "Surroundings"]
+__all__ = ["QueueSession"]
 
 _EPOCH_MAX = (1 << 31) - 1
 _SINCE_RENEWING = 2
@@ -53,7 +51,6 @@ _PROBABLY_HELD_S = 0.005
 """A fetch that has no answer by then is taken for one that waits for messages."""
 _RACES_MAX = 8
 _RACE_S = 0.002
-_HALVES_MAX = 200
 _CLOSING_S = 2.0
 _STRAYED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -63,34 +60,6 @@ _STRAYED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
 )
-
-
-class Surroundings(Protocol):
-    """What a session must know of the queue it works for."""
-
-    router: Router
-    settings: ReceivingSettings
-
-    @property
-    def name(self) -> Named:
-        """The group, and the member of it."""
-        ...
-
-    def room(self) -> int:
-        """How many messages a session may ask for now."""
-        ...
-
-    def wait_ms(self) -> int:
-        """How long the broker may wait for them."""
-        ...
-
-    def take(self, messages: Iterable[QueueMessage]) -> None:
-        """Messages have arrived."""
-        ...
-
-    def troubled(self, error: WaystationError) -> None:
-        """Something is wrong that only the application can mend."""
-        ...
 
 
 class QueueSession:
@@ -169,8 +138,11 @@ class QueueSession:
             async with asyncio.timeout(_CLOSING_S):
                 told = await self._ask(request)
             if told.error_code:
-                raise error_of(told.error_code, f"the session with node {self.node}")
-            batch.answered(self._refusals(batch, settled_in(told)))
+                raise error_of(told.error_code, f"session with node {self.node}")
+            refused = self._refusals(settled_in(told), batch.kinds)
+            batch.answered(
+                {where: dict.fromkeys(batch.kinds[where], why) for where, why in refused.items()}
+            )
         except WaystationError as error:
             batch.unknown(error)
         except TimeoutError:
@@ -209,6 +181,9 @@ class QueueSession:
         except WaystationError as error:
             batch.unknown(error)
             raise
+        except asyncio.CancelledError:
+            batch.unknown(ClosedError("the queue was closed before the answer came"))
+            raise
         finally:
             self._fetching_since = None
         await self._take(response, batch, is_current=life == self._life)
@@ -235,9 +210,8 @@ class QueueSession:
     async def _take(self, response: ShareFetchResponse, batch: Batch, *, is_current: bool) -> None:
         """Follow an answer; messages for a session that has ended meanwhile are not ours."""
         if response.error_code:
-            error = error_of(
-                response.error_code, f"the session with node {self.node}", response.error_message
-            )
+            said = response.error_message
+            error = error_of(response.error_code, f"session with node {self.node}", said)
             batch.refused(f"is not held any more: {error}")
             raise error
         self.lock_s = response.acquisition_lock_timeout_ms / 1_000 or self.lock_s
@@ -322,22 +296,16 @@ class QueueSession:
             await asyncio.sleep(_RACE_S * 2**attempt)
             told = await self._ask(request)
         if told.error_code:
-            said = told.error_message
-            raise error_of(told.error_code, f"the session with node {self.node}", said)
+            raise error_of(told.error_code, f"session with node {self.node}", told.error_message)
         self._next_epoch()
         if told.acquisition_lock_timeout_ms:
             self.lock_s = told.acquisition_lock_timeout_ms / 1_000
-        answers = settled_in(told)
-        refused: dict[TopicPartition, str] = {}
-        for place, where in self._places().items():
-            one = answers.get(place)
-            if one is None or not one.error_code or where not in kinds:
-                continue
-            refused[where] = self._why(where, one.error_code, one.error_message)
-            if one.error_code in _STRAYED:
+        for place, one in settled_in(told).items():
+            where = self._places().get(place)
+            if where is not None and one.error_code in _STRAYED:
                 hint = one.current_leader.leader_id, one.current_leader.leader_epoch
                 self._failed(where, one.error_code, one.error_message, hint, told)
-        return refused
+        return self._refusals(settled_in(told), kinds)
 
     async def _tell_in_halves(self, batch: Batch, refused: dict[TopicPartition, str]) -> None:
         """Find out which messages of a partition are at fault, and settle the others."""
@@ -351,37 +319,26 @@ class QueueSession:
         batch.answered(culprits)
 
     async def _culprits(self, where: TopicPartition, kinds: Kinds, why: str) -> dict[int, str]:
-        found: dict[int, str] = {}
-        parts, asked = [kinds], 0
-        while parts:
-            part = parts.pop()
+        async def tell(part: Kinds) -> str | None:
+            return (await self._tell({where: part})).get(where)
+
+        def is_over() -> bool:
             hold = self._holds.get(where)
-            if len(part) == 1 or asked >= _HALVES_MAX or hold is None or hold.lost is not None:
-                found |= dict.fromkeys(part, why)
-                continue
-            offsets = sorted(part)
-            middle = len(offsets) // 2
-            for half in (offsets[:middle], offsets[middle:]):
-                asked += 1
-                again = {offset: part[offset] for offset in half}
-                if where in (told := await self._tell({where: again})):
-                    why = told[where]
-                    parts.append(again)
-        return found
+            return hold is None or hold.lost is not None
+
+        return await culprits(kinds, why, tell, is_over)
 
     async def _ask(self, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
         router = self._around.router
         return await router.ask(router.to_node(self.node), request, ShareAcknowledgeResponse)
 
     def _refusals(
-        self, batch: Batch, answers: dict[Place, Acknowledged]
-    ) -> dict[TopicPartition, dict[int, str]]:
+        self, answers: dict[Place, Acknowledged], kinds: dict[TopicPartition, Kinds]
+    ) -> dict[TopicPartition, str]:
         return {
-            where: dict.fromkeys(
-                batch.kinds[where], self._why(where, one.error_code, one.error_message)
-            )
+            where: self._why(where, one.error_code, one.error_message)
             for place, where in self._places().items()
-            if (one := answers.get(place)) is not None and one.error_code and where in batch.kinds
+            if (one := answers.get(place)) is not None and one.error_code and where in kinds
         }
 
     def _gathered(self, *, without_renewals: bool = False) -> Batch:
