@@ -147,3 +147,74 @@ async def test_an_order_that_cannot_be_meant_is_refused(
         with pytest.raises(WaystationError, match=culprit):
             await admin.dead_letters("dead").redrive("bad", **order)  # type: ignore[arg-type]
         assert await admin.dead_letters("dead").progress() == []
+
+
+async def test_what_its_topic_refuses_stays_with_its_key_and_is_counted(node: Node) -> None:
+    at, large = address(node), "x" * 3_000
+    async with Admin(at) as admin:
+        await admin.create_queue("orders", 1, dead_letter_topic="dead")
+        await fill(at, "orders", ("a", "a0"), ("b", large), ("b", "b1"), ("a", "a2"))
+        async with consuming(at, "orders", lambda _: "reject"):
+
+            async def are_dead() -> bool:
+                return len(await dead_letters(at, "dead")) == 4
+
+            await until(are_dead)
+        await admin.alter_configs("orders", set={"max.message.bytes": "2000"})
+        dead = admin.dead_letters("dead")
+        await dead.redrive("first")
+        await until(partial(is_over, dead))
+        (first,) = await dead.progress()
+        assert (first.state, first.moved, first.refused) == ("done", 2, 2)
+        assert [one.message.key for one in [one async for one in dead.all()]] == [b"b", b"b"]
+
+        await admin.alter_configs("orders", unset=["max.message.bytes"])
+        await dead.redrive("second")
+        await until(partial(is_over, dead))
+        (second,) = await dead.progress()
+        assert (second.moved, second.refused) == (2, 0)
+    values = [one.value for one in await everything(at, "orders")]
+    assert values[4:] == [b"a0", b"a2", large.encode(), b"b1"]
+
+
+async def test_one_topic_takes_the_dead_letters_of_several_and_gives_them_back(node: Node) -> None:
+    at = address(node)
+    async with Admin(at) as admin:
+        await admin.create_topic("dead", 2)
+        for topic in ("orders", "mails"):
+            await admin.create_queue(topic, 3, dead_letter_topic="dead")
+            await fill(at, topic, *((f"k{n}", f"{topic}{n}") for n in range(30)))
+        async with (
+            consuming(at, "orders", lambda _: "reject"),
+            consuming(at, "mails", lambda _: "reject"),
+        ):
+
+            async def are_dead() -> bool:
+                return len(await dead_letters(at, "dead")) == 60
+
+            await until(are_dead)
+        dead = admin.dead_letters("dead")
+        await dead.redrive("all")
+        await until(partial(is_over, dead))
+        assert sum(one.moved for one in await dead.progress()) == 60
+    for topic in ("orders", "mails"):
+        found = await everything(at, topic)
+        for partition in range(3):
+            values = [one.value for one in found if one.partition == partition]
+            assert values[: len(values) // 2] == values[len(values) // 2 :]
+
+
+async def test_a_redrive_to_a_topic_that_is_gone_fails_and_says_what_helps(node: Node) -> None:
+    at = address(node)
+    await make_dead(at, 4, partitions=1)
+    async with Admin(at) as admin:
+        await admin.delete_topic("orders")
+        dead = admin.dead_letters("dead")
+        await dead.redrive("back")
+        await until(partial(is_over, dead))
+        (one,) = await dead.progress()
+
+        assert (one.state, one.moved) == ("failed", 0)
+        assert "orders" in one.problem
+        assert "--to" in one.problem
+        assert len([left async for left in dead.all()]) == 4
