@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from waystation.scheduling.topics import companion_of
 YEAR_MS = 365 * 86_400_000
 _BATCH_RECORDS = 1_000
 _VALUE = bytes(100)
+_QUIET_S, _QUIET_SHARE = 2.0, 0.15
 _AHEAD_MS = 86_400_000
 """What only waits is due tomorrow at the earliest."""
 
@@ -72,6 +74,13 @@ def cpu_s_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def peak_bytes_of(pid: int) -> int:
+    """The most memory that a process has had."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None, "no VmHWM"
+    return int(found[1]) * 1024
+
+
 async def create(bootstrap: str, topic: str, partitions: int, replication: int = 1) -> None:
     """A topic for which messages may wait."""
     async with Admin(bootstrap) as admin:
@@ -87,6 +96,20 @@ async def fill(bootstrap: str, topic: str, partitions: int, pending: int) -> flo
     dues = (base + chance.randrange(YEAR_MS - 2 * _AHEAD_MS) for _ in range(pending))
     await _send_whole(bootstrap, topic, partitions, dues, pending)
     return time.monotonic() - began
+
+
+async def settled(bootstrap: str, topic: str, pending: int, pids: Sequence[int]) -> float:
+    """Wait until all of it is known to wait, and followers too have nothing to do; how long."""
+    began = time.monotonic()
+    async with Admin(bootstrap) as admin:
+        while await admin.schedules(topic).count() != pending:
+            await asyncio.sleep(0.5)
+    while True:
+        before = [cpu_s_of(pid) for pid in pids]
+        await asyncio.sleep(_QUIET_S)
+        used = [cpu_s_of(pid) - was for pid, was in zip(pids, before, strict=True)]
+        if max(used) < _QUIET_SHARE * _QUIET_S:
+            return time.monotonic() - began
 
 
 async def fall_due(
