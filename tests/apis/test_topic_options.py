@@ -250,6 +250,25 @@ def test_what_is_not_archived_stays(tidy: ThreadedNode, topic: str) -> None:
         tidy.until(lambda: partition_of(tidy, topic).log.log_start == 3)
 
 
+@shows("retention.after.ack", "retention.after.ack.bytes")
+def test_what_all_groups_are_done_with_goes(tidy: ThreadedNode, topic: str) -> None:
+    coordinate(tidy)
+    with Grouping(*tidy.address) as client:
+        client.create(topic, segment_bytes="600", retention_ms="1", retention_after_ack="me,you")
+        for wrong in ("me,lake\0", "é" * 16_384):
+            told = client.alter(TOPIC, topic, {"retention.after.ack": wrong})
+            assert told.error_code == ErrorCode.INVALID_CONFIG
+            assert "retention.after.ack" in (told.error_message or "")
+        fill(client, topic)
+        assert client.commit("me", topic, 3) == 0
+        assert client.start_and_end(topic) == (0, 4)
+        assert client.commit("you", topic, 1) == 0
+
+        tidy.until(lambda: partition_of(tidy, topic).log.log_start == 1)
+        client.configure(TOPIC, topic, retention_after_ack_bytes=str(2 * len(BATCH)))
+        tidy.until(lambda: partition_of(tidy, topic).log.log_start == 2)
+
+
 @shows("file.delete.delay.ms")
 def test_deleted_files_stay_as_long_as_they_are_told(
     tidy: ThreadedNode, tidily: Asking, topic: str
