@@ -5,11 +5,11 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.queue_reading import WAIT_MS, received, values
 from tests.support.soak import count
 
-from waystation import Admin, Consumer, NotHeldError, Queue, QueueMessage
+from waystation import Admin, Consumer, NotHeldError, Queue
 from waystation.client.errors import ClosedError
-from waystation.client.queue_receipts import Receipts
 from waystation.model.errors import (
     InvalidConfigError,
     InvalidGroupIdError,
@@ -17,7 +17,6 @@ from waystation.model.errors import (
     UnknownTopicError,
 )
 
-WAIT_MS = 20_000
 LOCK_MS = 700
 
 
@@ -33,20 +32,6 @@ async def queue(bootstrap: str, topic: str, admin: Admin) -> AsyncIterator[Queue
     await admin.create_queue(topic, 2)
     async with Queue(topic, bootstrap) as made:
         yield made
-
-
-async def received(queue: Queue, wanted: int) -> list[QueueMessage]:
-    """So many messages, however they come."""
-    messages: list[QueueMessage] = []
-    while len(messages) < wanted:
-        got = await queue.receive(wanted - len(messages), WAIT_MS)
-        assert got, f"only {len(messages)} of {wanted} came"
-        messages += got
-    return messages
-
-
-def values(messages: list[QueueMessage]) -> list[bytes]:
-    return sorted(one.value or b"" for one in messages)
 
 
 # --- the everyday -------------------------------------------------------------------------------
@@ -346,76 +331,3 @@ async def test_a_closed_queue_says_so(bootstrap: str, topic: str, queue: Queue) 
             await use
     with pytest.raises(InvalidGroupIdError):
         Queue(topic, bootstrap, group="")
-
-
-# --- for later, dead, described -----------------------------------------------------------------
-
-
-async def test_a_message_for_later_comes_then(bootstrap: str, topic: str, admin: Admin) -> None:
-    await admin.create_queue(topic, delays=True)
-    async with Queue(topic, bootstrap) as queue:
-        await queue.join()
-        began = time.monotonic()
-        await queue.send("later", deliver_after="400ms")
-        await queue.send("now")
-
-        assert values(await received(queue, 1)) == [b"now"]
-        assert values(await received(queue, 1)) == [b"later"]
-        assert time.monotonic() - began >= 0.4
-
-
-async def test_a_queue_is_described(bootstrap: str, topic: str, queue: Queue, admin: Admin) -> None:
-    for number in range(5):
-        await queue.send(str(number), key="same")
-    messages = await received(queue, 3)
-    await queue.ack(messages[0])
-
-    found = await admin.describe_queue(topic)
-
-    assert (found.unsettled, found.members, found.state) == (4, 1, "Stable")
-    assert (found.in_flight, found.ready) == (2, 2)
-    assert any(one.group_id == topic for one in await admin.list_queues())
-    with pytest.raises(UnknownTopicError, match="waystation queue create"):
-        await admin.describe_queue(f"{topic}-not-there")
-
-
-# --- receipts -----------------------------------------------------------------------------------
-
-
-async def test_a_receipt_outlives_its_connection_and_settles_one_message(
-    bootstrap: str, topic: str, queue: Queue
-) -> None:
-    for number in range(3):
-        await queue.send(str(number), key="same")
-    async with Receipts(topic, bootstrap) as receipts:
-        held = await receipts.hold(2, WAIT_MS)
-    assert [one.message.value for one in held] == [b"0", b"1"]
-    assert values(await received(queue, 1)) == [b"2"]
-
-    async with Receipts(topic, bootstrap) as receipts:
-        await receipts.ack(held[0].receipt)
-        newer = await receipts.extend(held[1].receipt)
-        with pytest.raises(NotHeldError):
-            await receipts.extend(held[1].receipt)
-        await receipts.nack(newer)
-        for gone in (held[0].receipt, newer):
-            with pytest.raises(NotHeldError, match="receipt"):
-                await receipts.ack(gone)
-
-    (again,) = await received(queue, 1)
-    assert (again.value, again.deliveries) == (b"1", 2)
-
-
-async def test_what_is_held_by_a_lost_receipt_comes_again(
-    bootstrap: str, topic: str, admin: Admin
-) -> None:
-    await admin.create_queue(topic, lock_ms=LOCK_MS)
-    async with Queue(topic, bootstrap) as queue, Receipts(topic, bootstrap) as receipts:
-        await queue.send("x")
-        (held,) = await receipts.hold(1, WAIT_MS)
-
-        (again,) = await received(queue, 1)
-
-        assert again.deliveries == 2
-        with pytest.raises(NotHeldError):
-            await receipts.ack(held.receipt)
