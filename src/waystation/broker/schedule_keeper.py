@@ -18,6 +18,7 @@ from waystation.model.errors import (
     CorruptBatchError,
     InvalidRecordError,
     NotLeaderError,
+    StorageError,
     WaystationError,
 )
 from waystation.model.ids import LeaderEpoch, TopicPartition
@@ -159,6 +160,8 @@ class ScheduleKeeper:
         self._log = log = self.partition.log
         self._is_ending = False
         log.check_online()
+        if not log.directory.holds(log):
+            raise StorageError(f"{self.partition.name} was deleted")
         entries, end = log.epochs.entries, log.log_end
 
         def log_has(offset: Offset, epoch: LeaderEpoch) -> bool:

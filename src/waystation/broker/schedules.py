@@ -12,6 +12,7 @@ Each replica of it keeps a book (``schedule_keeper.py``); its leader delivers
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Final
 
 from waystation.broker.companions import Companions, in_force
 from waystation.broker.moving import Courier
@@ -37,6 +38,8 @@ from waystation.telemetry.metrics import Reading, Registry
 __all__ = ["Schedules"]
 
 Outcomes = list[WaystationError | None]
+
+_SLICE_S: Final = 0.002
 
 
 class Schedules:
@@ -214,7 +217,14 @@ class Schedules:
         assert leader is not None, f"{topic}-{partition} is led by nobody here"
         outcomes: Outcomes = []
         end: Offset | None = None
+        until_s = self._clock.monotonic() + _SLICE_S
         for at, offset in enumerate(offsets):
+            if self._clock.monotonic() >= until_s:
+                await asyncio.sleep(0)
+                self._led(topic, partition)
+                if keeper.leader is not leader:
+                    raise self._loading(keeper.partition)
+                until_s = self._clock.monotonic() + _SLICE_S
             try:
                 decision = decide(schedule, at, rows.get(offset))
             except WaystationError as error:
@@ -240,7 +250,10 @@ class Schedules:
         held.check_epoch(-1)
         keeper = self._keepers.get(held.name)
         if keeper is None or keeper.schedule is None or keeper.leader is None:
-            raise CoordinatorLoadingError(
-                f"the schedule of {held.name} is not loaded yet; ask again in a moment"
-            )
+            raise self._loading(held)
         return keeper, keeper.schedule
+
+    def _loading(self, partition: Partition) -> CoordinatorLoadingError:
+        return CoordinatorLoadingError(
+            f"the schedule of {partition.name} is not loaded yet; ask again in a moment"
+        )
