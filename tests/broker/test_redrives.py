@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.dying import address, consuming, dead_letters, everything, fill, running, until
-from waystation import Admin
+from waystation import Admin, Queue
 from waystation.client.dead_letters import DeadLetters
 from waystation.model.errors import InvalidRequestError, WaystationError
 from waystation.node.node import Node
@@ -218,3 +218,11 @@ async def test_a_redrive_to_a_topic_that_is_gone_fails_and_says_what_helps(node:
         assert "orders" in one.problem
         assert "--to" in one.problem
         assert len([left async for left in dead.all()]) == 4
+
+
+async def test_nobody_reads_the_queue_of_what_went_back(node: Node) -> None:
+    async with Admin(address(node)) as admin:
+        await admin.create_topic("orders", 1)
+    async with Queue("orders", address(node), group="__redrive") as queue:
+        with pytest.raises(WaystationError, match="cluster's own"):
+            await queue.receive()

@@ -21,6 +21,7 @@ from waystation.model.errors import (
     WaystationError,
 )
 from waystation.model.offsets import Offset
+from waystation.sharing.redriven import REDRIVE_GROUP
 from waystation.sharing.sessions import PartitionOf
 from waystation.sharing.states import RENEW, Acknowledgement
 
@@ -79,6 +80,8 @@ def check_ids(group_id: str | None, member_id: str | None) -> tuple[str, str]:
     if not group_id or not member_id:
         missing = "group id" if not group_id else "member id"
         raise InvalidRequestError(f"the request has no {missing}: a queue's consumer says both")
+    if group_id == REDRIVE_GROUP:
+        raise InvalidRequestError(f"{REDRIVE_GROUP} is the cluster's own, which nobody consumes")
     return group_id, member_id
 
 

@@ -17,9 +17,10 @@ from waystation.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from waystation.model.errors import InvalidRequestError, WaystationError
+from waystation.model.errors import InvalidGroupIdError, InvalidRequestError, WaystationError
 from waystation.sharing.group_commands import ShareHeartbeat, ShareHeartbeatDone
 from waystation.sharing.group_records import Partitions
+from waystation.sharing.redriven import REDRIVE_GROUP
 
 _QUEUES_WITHIN_S = 3.0
 _SOON_MS = 500
@@ -33,6 +34,10 @@ async def answer(
     try:
         if not command.group_id:
             raise InvalidRequestError("the group id is empty: give the group a name")
+        if command.group_id == REDRIVE_GROUP:
+            raise InvalidGroupIdError(
+                f"{REDRIVE_GROUP} is the cluster's own: give the group another name"
+            )
         _check_topics(broker, command.topics or ())
         done = await _heartbeat(broker, command)
         if command.member_epoch == JOIN and not done.assigned:
