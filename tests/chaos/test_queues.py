@@ -38,7 +38,7 @@ GROUPS = {"in-any-order": False, "by-key": True}
 PROGRAMS = {"confluent": count(2, 4), "ours": count(3, 6)}
 """How many programs of each kind a queue has, of five consumers each."""
 CONSUMERS = 5
-LOCK_MS = 3_000
+LOCK_MS = count(3_000, 5_000)
 LIMIT = 1_000
 HEARSAY_MS = 4_000
 BROKER_EVERY_S = count(3, 12)

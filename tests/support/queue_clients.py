@@ -57,8 +57,6 @@ _RENEWED = 0.02
 _POLL_S = 0.3
 _ANSWERED_WITHIN_S = 10.0
 _AGAIN_AFTER_S = 0.2
-_BUFFERED = 4
-"""A client may have in hand what it was given during this many of its last polls."""
 _LIBRDKAFKA = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 500,
@@ -95,15 +93,23 @@ def _working_s(work: Work, chance: Random) -> float:
 
 
 class Asked:
-    """When what a poll gives was asked for, at the earliest."""
+    """When what a consumer gets of a partition was asked for, at the earliest.
 
-    def __init__(self) -> None:
-        self._begun = deque([time.monotonic_ns()] * _BUFFERED, maxlen=_BUFFERED)
+    A request may wait at a broker while several polls bring what others have: it is younger than
+    the answer before it from the same broker, and nothing else is known of it.
+    """
 
-    def again(self) -> int:
-        """Another poll begins; the answer is of this one."""
-        self._begun.append(time.monotonic_ns())
-        return self._begun[0]
+    def __init__(self, answers: int) -> None:
+        """A client may have asked again before it hands out so many ``answers``."""
+        self._born_ns, self._answers = time.monotonic_ns(), answers
+        self._came_ns: dict[int, deque[tuple[object, int]]] = {}
+
+    def since(self, partition: int, answer: object, came_ns: int) -> int:
+        """Of what came by that answer, at that time."""
+        came = self._came_ns.setdefault(partition, deque(maxlen=self._answers + 1))
+        if not came or came[-1][0] is not answer:
+            came.append((answer, came_ns))
+        return came[0][1] if len(came) > self._answers else self._born_ns
 
 
 # --- senders ------------------------------------------------------------------------------------
@@ -167,13 +173,16 @@ def consume_by_confluent(work: Work, file: HistoryFile, name: str) -> None:
 def _one_share_consumer(work: Work, diary: QueueDiary) -> None:
     settings = {"bootstrap.servers": work.bootstrap, "group.id": work.group}
     consumer = ShareConsumer({**_LIBRDKAFKA, **settings})
-    chance, asked = Random(diary.process), Asked()
+    chance, asked = Random(diary.process), Asked(answers=2)
     consumer.subscribe([work.topic])
     try:
         while not work.told.over:
-            asked_ns = asked.again()
-            found = [one for one in consumer.poll(_POLL_S) if one.error() is None]
-            diary.delivered(asked_ns, map(_given, found))
+            answer = consumer.poll(_POLL_S)
+            found, came_ns = [one for one in answer if one.error() is None], time.monotonic_ns()
+            rows = [_given(one) for one in found]
+            for number in sorted({row.partition for row in rows}):
+                since_ns = asked.since(number, answer, came_ns)
+                diary.delivered(since_ns, (row for row in rows if row.partition == number))
             if found:
                 _settle_by_confluent(work, diary, chance, consumer, found)
     finally:
@@ -237,12 +246,14 @@ async def consume_by_ours(work: Work, file: HistoryFile, name: str) -> None:
 
 
 async def _receive(work: Work, diary: QueueDiary, queue: Queue) -> None:
-    chance, asked = Random(diary.process), Asked()
+    chance, asked = Random(diary.process), Asked(answers=1)
     try:
         while not work.told.over:
-            asked_ns = asked.again()
             found = await queue.receive(chance.randint(1, 20), int(_POLL_S * 1_000))
-            diary.delivered(asked_ns, (Given(*_mark(one), *Value.of(one.value)) for one in found))
+            for one in found:
+                came_ns = time.monotonic_ns() - _age_ns(one)
+                since_ns = asked.since(one.partition, one.lease, came_ns)
+                diary.delivered(since_ns, [Given(*_mark(one), *Value.of(one.value))])
             if found:
                 await asyncio.sleep(_working_s(work, chance))
             if found and chance.random() < _RENEWED:
@@ -253,6 +264,11 @@ async def _receive(work: Work, diary: QueueDiary, queue: Queue) -> None:
             await _tell(diary, queue, ACCEPT, done)
     finally:
         diary.died()
+
+
+def _age_ns(one: QueueMessage) -> int:
+    """How long ago the answer came that brought it."""
+    return int((one.lease.hold.session.lock_s - one.seconds_left) * 1e9)
 
 
 def _mark(one: QueueMessage) -> Marked:
@@ -276,7 +292,9 @@ async def _tell(
                 await queue.ack(messages)
     except NotHeldError as error:
         refused = {(where.partition, offset) for where, offset, _ in error.refused}
-        diary.settled(how, "not held", _of(rows, refused, among=True))
+        # With the leader's death all is lost that it gave, and nobody was asked.
+        asked = [_mark(one) for one in messages if one.lease.hold.lost is None]
+        diary.settled(how, "not held", _of(asked, refused, among=True))
         diary.settled(how, "yes", _of(rows, refused, among=False))
     except WaystationError as error:
         diary.remark(f"{how}: {type(error).__name__}: {error}")
