@@ -13,6 +13,7 @@ from waystation.client.errors import ClosedError
 from waystation.model.errors import (
     InvalidConfigError,
     InvalidGroupIdError,
+    InvalidPartitionsError,
     InvalidRequestError,
     UnknownTopicError,
 )
@@ -319,6 +320,14 @@ async def test_wrong_policies_make_nothing(topic: str, admin: Admin) -> None:
         await admin.create_queue(topic, max_deliveries=0)
 
     assert topic not in {one.name for one in await admin.list_topics()}
+
+
+async def test_a_queue_does_not_change_the_partitions_of_a_topic(topic: str, admin: Admin) -> None:
+    assert await admin.create_queue(topic, 2)
+    assert not await admin.create_queue(topic, 2, order_by_key=True)
+
+    with pytest.raises(InvalidPartitionsError, match="2 partitions, not 3"):
+        await admin.create_queue(topic, 3)
 
 
 async def test_a_closed_queue_says_so(bootstrap: str, topic: str, queue: Queue) -> None:

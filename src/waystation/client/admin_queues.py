@@ -4,8 +4,9 @@ A queue is a topic and the share group that reads it, of the same name unless to
 to do with its messages is said by configs of the group, which it may have before anybody joins it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from waystation.client.coordinator import Coordinator
 from waystation.client.descriptions import ConfigEntry, CreatedTopic, TopicDescription
@@ -19,6 +20,11 @@ from waystation.client.queue_descriptions import (
 )
 from waystation.client.queue_errors import unknown_queue
 from waystation.client.router import Router
+from waystation.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from waystation.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -39,11 +45,14 @@ from waystation.model.errors import (
     ErrorCode,
     GroupNotFoundError,
     InvalidConfigError,
+    InvalidPartitionsError,
     TopicExistsError,
     UnknownTopicError,
+    WaystationError,
 )
 from waystation.model.ids import NodeId, TopicPartition
 from waystation.model.offsets import Offset
+from waystation.runtime.clock import Clock
 from waystation.wire.versions import ApiKey
 
 __all__ = ["QueueAdministration"]
@@ -54,12 +63,24 @@ SHARE_KIND = "share"
 _DEAD_LETTERS = "share.dead.letter.topic"
 _RESET = "share.auto.offset.reset"
 _NO_START = -1
+_GROUP = 32
+_HEARD_WITHIN_S, _LOOK_AGAIN_S = 5.0, 0.02
+
+
+class _Wanted(NamedTuple):
+    """The topic of a queue."""
+
+    name: str
+    partitions: int | None
+    replicas: int | None
+    configs: Mapping[str, str]
 
 
 class QueueAdministration:
     """The part of an admin that is about queues."""
 
     _router: Router
+    _clock: Clock
     create_topic: Callable[..., Awaitable[CreatedTopic]]
     describe_topic: Callable[[str], Awaitable[TopicDescription]]
     describe_configs: Callable[..., Awaitable[dict[str, ConfigEntry]]]
@@ -105,11 +126,14 @@ class QueueAdministration:
         of_topic = dict(topic_configs or {})
         if delays:
             of_topic["schedule.enable"] = "true"
-        # Nothing is made before it is known that all of it can be.
+        topic = _Wanted(name, partitions, replication_factor, of_topic)
+        # Nothing is made before it is known that all of it can be, and no topic before its group
+        # knows where to begin.
         await self.alter_configs(group=group or name, set=configs, validate_only=True)
-        is_new = await self._made(name, partitions, replication_factor, of_topic)
+        is_new = await self._is_new(topic)
         await self.alter_configs(group=group or name, set=configs)
-        return is_new
+        await self._known_everywhere(group or name, configs)
+        return await self._made(topic) if is_new else False
 
     async def list_queues(self) -> list[QueueListing]:
         """Every share group by name, and the topics it has queues of."""
@@ -152,16 +176,60 @@ class QueueAdministration:
 
     # --- behind the scenes ----------------------------------------------------------------------
 
-    async def _made(
-        self, topic: str, partitions: int | None, replicas: int | None, configs: Mapping[str, str]
-    ) -> bool:
+    async def _is_new(self, wanted: "_Wanted") -> bool:
+        """Whether the topic is still to be made; raises if it cannot be, or is another one."""
         try:
-            await self.create_topic(topic, partitions, replication_factor=replicas, configs=configs)
+            found = await self.describe_topic(wanted.name)
+        except UnknownTopicError:
+            await self._create(wanted, validate_only=True)
+            return True
+        count = len(found.partitions)
+        if wanted.partitions not in (None, count):
+            raise InvalidPartitionsError(
+                f"topic {wanted.name} exists, with {count} partitions, not {wanted.partitions}: "
+                f"leave their number away, or raise it with `waystation topic alter {wanted.name}`"
+            )
+        if wanted.configs:
+            await self.alter_configs(wanted.name, set=wanted.configs)
+        return False
+
+    async def _made(self, wanted: "_Wanted") -> bool:
+        try:
+            await self._create(wanted)
         except TopicExistsError:
-            if configs:
-                await self.alter_configs(topic, set=configs)
-            return False
+            return False  # somebody was faster
         return True
+
+    async def _create(self, wanted: "_Wanted", *, validate_only: bool = False) -> None:
+        await self.create_topic(
+            wanted.name,
+            wanted.partitions,
+            replication_factor=wanted.replicas,
+            configs=wanted.configs,
+            validate_only=validate_only,
+        )
+
+    async def _known_everywhere(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Wait until every broker that answers has heard of the group's configs.
+
+        One that has not would begin a queue elsewhere than was said, for good.
+        """
+        wanted = DescribeConfigsResource(
+            resource_type=_GROUP, resource_name=group_id, configuration_keys=list(configs)
+        )
+        request = DescribeConfigsRequest(resources=[wanted])
+        ends_at = self._clock.monotonic() + _HEARD_WITHIN_S
+        for node in list(self._router.view.brokers):
+            while self._clock.monotonic() < ends_at:
+                try:
+                    to = self._router.to_node(node)
+                    told = await self._router.ask(to, request, DescribeConfigsResponse)
+                except WaystationError:
+                    break  # it is away, and reads everything when it is back
+                known = {one.name: one.value for one in told.results[0].configs}
+                if told.results[0].error_code or configs.items() <= known.items():
+                    break
+                await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _share_offsets(self, group_id: str) -> list[DescribeShareGroupOffsetsResponseTopic]:
         """Where the queues of a group begin; none, if it has none."""
