@@ -45,6 +45,8 @@ def test_with_room_they_are_a_set_of_offsets(steps: list[tuple[str, int, int]]) 
             behind = gaps.behind(Offset(offset))
             assert set(range(offset, behind)) <= known
             assert behind not in known
+            later = [one for one in known if one > offset and one - 1 not in known]
+            assert gaps.ahead(Offset(offset)) == min(later, default=None)
 
 
 @given(steps, st.integers(1, 4))

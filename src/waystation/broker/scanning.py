@@ -82,11 +82,14 @@ class Scan:
         self.at = max(self.at, min(self.part.gaps.behind(self.at), self.end))
 
     def read(self) -> tuple[FileRegion | None, Offset]:
-        """The next slice, and where it ends."""
-        base, part = self.part.base, self.part
-        return base.read(
-            self.at, part.window_bytes, at_least_one=True, stable_only=self._stable_only
-        )
+        """The next slice, and where it ends: before what is known to hold no match."""
+        base, window_bytes = self.part.base, self.part.window_bytes
+        known = self.part.gaps.ahead(self.at)
+        if known is not None and base.log.log_start <= self.at < known <= self.end:
+            found = base.log.read(self.at, window_bytes, known, True)
+            if found.region is not None:
+                return found
+        return base.read(self.at, window_bytes, at_least_one=True, stable_only=self._stable_only)
 
     def note(self, narrowed: Narrowed, first: Offset) -> None:
         """Let all who scan the partition know where nothing matches.

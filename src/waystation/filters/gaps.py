@@ -46,6 +46,11 @@ class Gaps:
         at = bisect_right(self._starts, offset) - 1
         return max(self._ends[at], offset) if at >= 0 else offset
 
+    def ahead(self, offset: Offset) -> Offset | None:
+        """Where the next stretch begins that does so behind ``offset``."""
+        at = bisect_right(self._starts, offset)
+        return self._starts[at] if at < len(self._starts) else None
+
     def note(self, stretch: Stretch) -> None:
         """Remember that nothing in ``stretch`` matches."""
         start, end = stretch
