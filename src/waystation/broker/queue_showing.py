@@ -4,7 +4,9 @@ Batches are taken apart by the compiled codec.  Of a large one what was not show
 so that no turn of the loop costs more than the messages that were asked for.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from waystation.broker.queue_reading import is_aborted
@@ -19,7 +21,7 @@ _SLICE_BYTES: Final = 64 << 10
 
 
 class Seen(NamedTuple):
-    """The messages up to ``end``, and about how many bytes each takes in the log."""
+    """The messages up to ``end``."""
 
     end: Offset
     shown: Sequence[Shown]
@@ -28,13 +30,14 @@ class Seen(NamedTuple):
 class Showing:
     """What one queue sees of its partition's log, in the order of offsets."""
 
-    __slots__ = ("_at", "_end", "_left", "_partition", "_with_priorities", "record_bytes")
+    __slots__ = ("_at", "_end", "_next", "_partition", "_rows", "_with_priorities", "record_bytes")
 
     def __init__(self, partition: Partition, *, with_priorities: bool) -> None:
         self._partition = partition
         self._with_priorities = with_priorities
         self._at = self._end = Offset(-1)
-        self._left: list[Shown] = []
+        self._rows: list[Row] = []
+        self._next = 0
         self.record_bytes = 1_024.0
         """About how large a message is."""
 
@@ -45,10 +48,14 @@ class Showing:
         """
         if at != self._at and not self._load(at, committed_only=committed_only):
             return None
-        shown, self._left = self._left[:limit], self._left[limit:]
-        end = self._left[0].offset if self._left else self._end
-        self._at = end if self._left else Offset(-1)
-        return Seen(end, shown)
+        rows, first = self._rows, self._next
+        self._next = min(first + limit, len(rows))
+        shown = [self._shown(row) for row in rows[first : self._next]]
+        if self._next == len(rows):
+            self._rows, self._next, self._at = [], 0, Offset(-1)
+            return Seen(self._end, shown)
+        self._at = Offset(rows[self._next][0])
+        return Seen(self._at, shown)
 
     def _load(self, at: Offset, *, committed_only: bool) -> bool:
         partition = self._partition
@@ -56,16 +63,15 @@ class Showing:
         if found.region is None:
             return False
         aborted = partition.log.aborted(at, found.next_offset) if committed_only else ()
-        self._left, self._end = [], found.next_offset
+        rows: list[Row] = []
         window = memoryview(found.region.read())
         for position, header in batches(window):
             if not header.is_control and not is_aborted(header, aborted):
-                rows = rows_of(window[position : position + header.size_bytes])
-                self._left += [self._shown(row) for row in rows if row[0] >= at]
-                self._end = header.next_offset
-        self._end = max(self._end, found.next_offset)
-        if self._left:
-            self.record_bytes = max(1.0, found.region.nbytes / len(self._left))
+                rows += rows_of(window[position : position + header.size_bytes])
+        self._next = bisect_left(rows, at, key=itemgetter(0))
+        self._rows, self._end = rows, found.next_offset
+        if rows:
+            self.record_bytes = max(1.0, found.region.nbytes / len(rows))
         return True
 
     def _shown(self, row: Row) -> Shown:
