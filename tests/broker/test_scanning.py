@@ -151,6 +151,25 @@ def test_what_cannot_be_read_is_told(base: Partition, monkeypatch: pytest.Monkey
     assert (beyond.rests, damaged.rests) == (1, 1)
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError("ours"), OSError(5, "the disk's")])
+def test_whatever_fails_the_reader_is_told(
+    base: Partition, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    turns, part = Turns(), view_of(base)
+    scan = Collecting(part)
+
+    def failing(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(type(part.narrowing), "take", failing)
+    turns.scanner.start(scan)
+    turns.take()
+
+    assert scan.error is not None
+    assert str(error) in str(scan.error)
+    assert (scan.rests, scan.running) == (1, False)
+
+
 def test_another_epoch_forgets_what_was_known(base: Partition) -> None:
     turns, part = Turns(), view_of(base)
     turns.scanner.start(Collecting(part))

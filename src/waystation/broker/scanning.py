@@ -22,6 +22,9 @@ from waystation.model.offsets import Offset
 from waystation.records.header import peek
 from waystation.runtime.clock import Clock
 from waystation.runtime.regions import FileRegion
+from waystation.telemetry.logs import get_logger
+
+_events = get_logger("broker")
 
 # Larger than this, a region that is one batch is looked through in a thread.
 _LARGE_BYTES: Final = 256 << 10
@@ -152,7 +155,7 @@ class Scanner:
                 began_s = self._clock.monotonic()
                 self._took(scan, _look(scan.part.narrowing, region), behind)
                 scan.part.adjust(self._clock.monotonic() - began_s, region.nbytes)
-        except (WaystationError, OSError) as error:
+        except Exception as error:  # the outermost frame of a scan: its reader must be told
             self._failed(scan, error)
         self._next(scan)
 
@@ -190,7 +193,8 @@ class Scanner:
         elif isinstance(error, OSError):
             scan.error = StorageError(f"{scan.part.base.name} cannot be read: {error}")
         else:
-            raise error
+            _events.error("scan.failed", partition=str(scan.part.base.name), exc_info=error)
+            scan.error = WaystationError(f"looking through {scan.part.base.name} failed: {error}")
 
     def _next(self, scan: Scan) -> None:
         if scan.given_up or scan.error is not None or not scan.goes_on:
