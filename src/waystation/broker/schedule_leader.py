@@ -35,10 +35,10 @@ _SETTLE_MS: Final = 500
 _PUT_OFF_MS: Final = 30_000
 _CLOCK_STEP_MS: Final = 1_000
 _STUCK_S: Final = 0.05
-_AHEAD_MS: Final = 1_500
-_LOOK_AHEAD_MS: Final = 200
+_AHEAD_MS: Final = 2_000
+_LOOK_AHEAD_MS: Final = 500
 _AHEAD_MOST: Final = 10_000
-_HELD_BYTES: Final = 8 << 20
+_HELD_BYTES: Final = 16 << 20
 _UNKNOWN_BYTES: Final = 64 << 10
 _MEASURED: Final = 16
 _RECORD_BYTES, _RECORD_HEADER_BYTES = 48, 10
@@ -177,9 +177,13 @@ class ScheduleLeader:
             self._reading.spawn(self._read_ahead(missing), f"ahead-{self._partition.name}")
 
     async def _read_ahead(self, missing: Sequence[int]) -> None:
+        is_first = self._typical_bytes == _UNKNOWN_BYTES
         found = await rows_at(self._partition, missing, self._clock)
         self._rows.update(found)
         self._measure(found)
+        if is_first:  # now that sizes are known, there may be room for more
+            self._looked_ahead = Millis(0)
+            self._wake()
 
     @property
     def _room(self) -> int:
@@ -190,7 +194,8 @@ class ScheduleLeader:
         some = list(islice(found.values(), _MEASURED))
         if some:
             mean_bytes = sum(map(_bytes_of, some)) // len(some)
-            self._typical_bytes = max((self._typical_bytes + mean_bytes) // 2, mean_bytes, 1)
+            before = mean_bytes if self._typical_bytes == _UNKNOWN_BYTES else self._typical_bytes
+            self._typical_bytes = max((before + mean_bytes) // 2, mean_bytes, 1)
 
     def _give_up(self, item: Due) -> None:
         """Somebody deleted a record that was pending."""
