@@ -18,6 +18,8 @@ from waystation.records.record import Row
 from waystation.sharing.ordered_partition import LOWEST, PRIORITY_HEADER, Shown, priority_of
 
 _SLICE_BYTES: Final = 64 << 10
+# Of compressed batches a slice may hold very many: the rest is read again when it is its turn.
+_MANY_ROWS: Final = 500
 
 
 class Seen(NamedTuple):
@@ -64,14 +66,19 @@ class Showing:
             return False
         aborted = partition.log.aborted(at, found.next_offset) if committed_only else ()
         rows: list[Row] = []
-        window = memoryview(found.region.read())
+        window, size_bytes = memoryview(found.region.read()), 0
+        self._end = found.next_offset
         for position, header in batches(window):
             if not header.is_control and not is_aborted(header, aborted):
                 rows += rows_of(window[position : position + header.size_bytes])
+            size_bytes = position + header.size_bytes
+            if len(rows) >= _MANY_ROWS:
+                self._end = header.next_offset
+                break
         self._next = bisect_left(rows, at, key=itemgetter(0))
-        self._rows, self._end = rows, found.next_offset
+        self._rows = rows
         if rows:
-            self.record_bytes = max(1.0, found.region.nbytes / len(rows))
+            self.record_bytes = max(1.0, size_bytes / len(rows))
         return True
 
     def _shown(self, row: Row) -> Shown:
