@@ -59,6 +59,9 @@ async def test_a_queue_is_described(bootstrap: str, topic: str, queue: Queue, ad
     assert any(one.group_id == topic for one in await admin.list_queues())
     with pytest.raises(UnknownTopicError, match="waystation queue create"):
         await admin.describe_queue(f"{topic}-not-there")
+    await queue.close()
+    found = await admin.describe_queue(topic)
+    assert (found.members, found.state, found.in_flight) == (0, "Empty", 0)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ Assignment = Mapping[TopicId, list[int]]
 """The partitions to read, by topic."""
 
 _FIRST_INTERVAL_MS = 3_000
+_LEAVING_MS = 2_000
 # While its queues are prepared the group has nothing to assign: to hear of it soon is worth some
 # heartbeats.
 _UNASSIGNED_S = 0.05
@@ -85,8 +86,14 @@ class QueueMember:
         if self._epoch <= JOIN:
             return
         self._epoch = JOIN
+
+        async def attempt() -> None:
+            leaving = self._heartbeat(LEAVE)
+            told = await self._coordinator.ask(leaving, ShareGroupHeartbeatResponse)
+            self._coordinator.raise_if(told.error_code, told.error_message)
+
         with suppress(WaystationError):  # then it is missed, in the end
-            await self._coordinator.ask(self._heartbeat(LEAVE), ShareGroupHeartbeatResponse)
+            await self._router.retrying(attempt, _LEAVING_MS)
 
     async def _stay(self) -> None:
         told = await self._coordinator.ask(
