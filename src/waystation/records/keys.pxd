@@ -13,6 +13,9 @@ cdef Py_ssize_t _KEY_AT
 cdef Py_ssize_t _KEY_BYTES
 cdef Py_ssize_t _VALUE_BYTES
 cdef unsigned long long _WORD
+cdef unsigned long long _HALF
+cdef Py_ssize_t _PILES
+cdef unsigned long long _PILE_MASK
 cdef unsigned long long _A
 cdef unsigned long long _B
 cdef unsigned long long _C
@@ -71,6 +74,54 @@ cdef class KeyMap:
 
     @cython.locals(slot=cython.ulonglong, end=cython.ulonglong)
     cdef Py_ssize_t _find(self, unsigned long long low, unsigned long long high) noexcept
+
+@cython.locals(first=cython.ulonglong, second=cython.ulonglong)
+cpdef Py_ssize_t note_records(
+    const unsigned char[::1] payload, long long[::1] places, Py_ssize_t count,
+    unsigned long long position, tuple secret, unsigned long long[::1] entries, Py_ssize_t to,
+) except -1
+
+@cython.locals(
+    first=cython.ulonglong, second=cython.ulonglong, number=cython.Py_ssize_t,
+    row=cython.Py_ssize_t, at=cython.Py_ssize_t, stop=cython.Py_ssize_t,
+)
+cpdef Py_ssize_t note_batches(
+    const unsigned char[::1] window, long long[::1] places, long long[::1] batches,
+    Py_ssize_t count, unsigned long long position, tuple secret,
+    unsigned long long[::1] entries, Py_ssize_t to,
+) except -1
+
+@cython.locals(low=cython.ulonglong, _high=cython.ulonglong)
+cdef Py_ssize_t _note_entries(
+    const unsigned char[::1] view, long long[::1] places, Py_ssize_t at, Py_ssize_t stop,
+    unsigned long long position, unsigned long long first, unsigned long long second,
+    unsigned long long[::1] entries, Py_ssize_t to,
+) noexcept
+
+cpdef sort_pass(
+    unsigned long long[::1] source, unsigned long long[::1] target, Py_ssize_t count, int shift,
+)
+
+@cython.locals(
+    index=cython.Py_ssize_t, pile=cython.Py_ssize_t, start=cython.longlong, size=cython.longlong,
+)
+cdef int _sort_pass(
+    unsigned long long[::1] source, unsigned long long[::1] target, Py_ssize_t count, int shift,
+    long long[::1] starts,
+) noexcept
+
+@cython.locals(
+    shift=cython.int, bucket=cython.ulonglong, wanted=cython.ulonglong, index=cython.Py_ssize_t,
+)
+cpdef count_buckets(
+    unsigned long long[::1] entries, Py_ssize_t count, int bits, unsigned int[::1] ends,
+)
+
+@cython.locals(index=cython.Py_ssize_t, entry=cython.ulonglong, found=list)
+cpdef list scan_entries(
+    unsigned long long[::1] entries, Py_ssize_t count, unsigned long long wanted,
+    unsigned long long since,
+)
 
 cdef int _check_range(
     long long[::1] places, Py_ssize_t at, Py_ssize_t stop, Py_ssize_t payload_bytes,

@@ -10,7 +10,8 @@ A slot holds an offset and 128 bits that stand for a key; keys themselves are no
    1 in 10**21, and whoever writes records cannot look for such keys without the secret.
 3. Both twins answer alike: ``keys.pxd`` gives the C types, as ``codec.pxd`` does.
 
-Records are found by ``codec.locate_records`` first; its numbers say where their keys lie.
+Records are found by ``codec.locate_records`` first; its numbers say where their keys lie.  The
+functions at the end make the entries of a key index (``key_entries.py``) of the same hashes.
 """
 
 from array import array
@@ -21,7 +22,16 @@ from waystation.model.offsets import Offset
 from waystation.records.codec import BATCH_FIELDS, PLACE_FIELDS
 from waystation.records.record import Buffer
 
-__all__ = ["SLOT_BYTES", "KeyMap", "key_hash"]
+__all__ = [
+    "SLOT_BYTES",
+    "KeyMap",
+    "count_buckets",
+    "key_hash",
+    "note_batches",
+    "note_records",
+    "scan_entries",
+    "sort_pass",
+]
 
 SLOT_BYTES = 24
 
@@ -29,6 +39,9 @@ _FIELDS = PLACE_FIELDS
 _BATCH_FIELDS = BATCH_FIELDS
 _OFFSET, _TIMESTAMP, _KEY_AT, _KEY_BYTES, _VALUE_BYTES = range(4, PLACE_FIELDS)
 _WORD = (1 << 64) - 1
+_HALF = (1 << 32) - 1
+_PILES = 1 << 11
+_PILE_MASK = _PILES - 1
 # SipHash's own; by name, for a literal of this size would be a Python object in C too.
 _A, _B = 0x736F6D6570736575, 0x646F72616E646F6D
 _C, _D = 0x6C7967656E657261, 0x7465646279746573
@@ -245,6 +258,139 @@ def key_hash(secret: bytes, key: bytes) -> bytes:
         len(key),
     )
     return int(low).to_bytes(8, "little") + int(high).to_bytes(8, "little")
+
+
+def note_records(
+    payload: Buffer,
+    places: "array[int]",
+    count: int,
+    position: int,
+    secret: tuple[int, int],
+    entries: "array[int]",
+    to: int,
+) -> int:
+    """Write an entry for each key of a batch at ``position`` from ``entries[to]`` on; the new end.
+
+    An entry is the lowest 32 bits of the key's hash above the batch's position.
+    """
+    first = secret[0]
+    second = secret[1]
+    _check_range(places, 0, count * _FIELDS, len(payload))
+    if not 0 <= to <= len(entries) - count:
+        raise IndexError(f"no room for {count} entries at {to}")
+    return _note_entries(payload, places, 0, count * _FIELDS, position, first, second, entries, to)
+
+
+def note_batches(
+    window: Buffer,
+    places: "array[int]",
+    batches: "array[int]",
+    count: int,
+    position: int,
+    secret: tuple[int, int],
+    entries: "array[int]",
+    to: int,
+) -> int:
+    """As ``note_records``, for ``count`` batches of a window that begins at ``position``.
+
+    HOT: for every record of a topic with ``index.keys`` (benchmarks/storage/key_index.py).
+    """
+    first = secret[0]
+    second = secret[1]
+    if not 0 <= count * _BATCH_FIELDS <= len(batches):
+        raise IndexError(f"no rows of {count} batches")
+    for number in range(count):
+        row = number * _BATCH_FIELDS
+        at = batches[row + 3] * _FIELDS
+        stop = at + batches[row + 4] * _FIELDS
+        _check_range(places, at, stop, len(window))
+        if not 0 <= to <= len(entries) - batches[row + 4]:
+            raise IndexError(f"no room for {batches[row + 4]} entries at {to}")
+        to = _note_entries(
+            window, places, at, stop, position + batches[row], first, second, entries, to
+        )
+    return to
+
+
+def _note_entries(
+    view: Buffer,
+    places: "array[int]",
+    at: int,
+    stop: int,
+    position: int,
+    first: int,
+    second: int,
+    entries: "array[int]",
+    to: int,
+) -> int:
+    while at < stop:
+        if places[at + _KEY_BYTES] >= 0:
+            low, _high = _hash(first, second, view, places[at + _KEY_AT], places[at + _KEY_BYTES])
+            entries[to] = ((low & _HALF) << 32) | position
+            to += 1
+        at += _FIELDS
+    return to
+
+
+def sort_pass(source: "array[int]", target: "array[int]", count: int, shift: int) -> None:
+    """Bring ``count`` entries into the order of the eleven bits above ``shift``, else as they were.
+
+    Three passes, from the lowest bits to the highest, sort them by their hashes.  One at a time,
+    for nobody else has the interpreter meanwhile: some hundred microseconds for 262,144 entries.
+    """
+    if not 0 <= count <= min(len(source), len(target)) or not 0 <= shift <= 63:
+        raise IndexError(f"no {count} entries, or no bits above {shift}")
+    starts = array("q", [0]) * _PILES
+    _sort_pass(source, target, count, shift, starts)
+
+
+def _sort_pass(
+    source: "array[int]", target: "array[int]", count: int, shift: int, starts: "array[int]"
+) -> None:
+    for index in range(count):
+        pile = (source[index] >> shift) & _PILE_MASK
+        starts[pile] += 1
+    start = 0
+    for pile in range(_PILES):
+        size = starts[pile]
+        starts[pile] = start
+        start += size
+    for index in range(count):
+        pile = (source[index] >> shift) & _PILE_MASK
+        target[starts[pile]] = source[index]
+        starts[pile] += 1
+
+
+def count_buckets(entries: "array[int]", count: int, bits: int, ends: "array[int]") -> None:
+    """Let ``ends[i + 1]`` be how many entries have the first ``bits`` of their hash up to ``i``."""
+    if not 0 <= count <= len(entries) or not 0 <= bits <= 24 or len(ends) != (1 << bits) + 1:
+        raise IndexError(f"no {count} entries, or no room for the buckets of {bits} bits")
+    shift = 64 - bits
+    bucket = 0
+    for index in range(count):
+        # A shift by 64 is nobody's friend in C.
+        wanted = entries[index] >> shift if bits else 0
+        while bucket < wanted:
+            ends[bucket + 1] = index
+            bucket += 1
+    while bucket < 1 << bits:
+        ends[bucket + 1] = count
+        bucket += 1
+
+
+def scan_entries(entries: "array[int]", count: int, wanted: int, since: int) -> list[int]:
+    """The positions from ``since`` on of entries, in no order of hashes, with the hash ``wanted``.
+
+    HOT: once per look-up, for what no block holds yet.
+    """
+    found: list[int] = []
+    if not 0 <= count <= len(entries):
+        raise IndexError(f"no {count} entries")
+    for index in range(count):
+        entry = entries[index]
+        if entry >> 32 == wanted and entry & _HALF >= since:
+            found.append(entry & _HALF)
+    return found
 
 
 def _check_range(places: "array[int]", at: int, stop: int, payload_bytes: int) -> None:

@@ -42,7 +42,7 @@ from waystation.records.header import (
 from waystation.records.keys import KeyMap
 from waystation.records.record import Buffer
 
-__all__ = ["UNKNOWN", "KeyNotes", "Sieve", "Terms"]
+__all__ = ["UNKNOWN", "KeyNotes", "Places", "Sieve", "Terms", "whole_batch"]
 
 UNKNOWN = Offset(-1)
 
@@ -69,7 +69,7 @@ class Terms(NamedTuple):
     ``UNKNOWN``, and then none of them may go."""
 
 
-class _Places:
+class Places:
     """Where records lie, found in memory that is used again for the next."""
 
     __slots__ = ("batches", "numbers", "payload")
@@ -120,7 +120,7 @@ class KeyNotes:
         self._keys = keys
         self._since = since
         self._aborted = aborted or Aborted()
-        self._places = _Places()
+        self._places = Places()
         self.full_at: Offset | None = None
         """The first record for which there was no room."""
 
@@ -133,7 +133,7 @@ class KeyNotes:
                 self._note(window, records)
                 at = behind
                 continue
-            header = _whole_batch(window, at)
+            header = whole_batch(window, at)
             if header is None:
                 break
             if header.next_offset > self._since and self._counts(header):
@@ -173,7 +173,7 @@ class Sieve:
         self._keys = keys
         self._terms = terms
         self._keep = keep
-        self._places = _Places()
+        self._places = Places()
         self.changed = False
         """Whether what is left differs from what was there."""
         self.horizon: Millis | None = None
@@ -194,7 +194,7 @@ class Sieve:
                 self._sift_many(window, count, end)
                 at = behind
                 continue
-            header = _whole_batch(window, at)
+            header = whole_batch(window, at)
             if header is None:
                 return at
             behind = at + header.size_bytes
@@ -336,7 +336,7 @@ class Sieve:
         return out if fit else None
 
 
-def _whole_batch(window: memoryview, at: int) -> BatchHeader | None:
+def whole_batch(window: memoryview, at: int) -> BatchHeader | None:
     """The header of the batch at ``at``, proven; ``None`` if the window ends before it does."""
     if len(window) - at < HEADER_BYTES:
         return None
