@@ -6,6 +6,7 @@ client's way, as a topic with two options; only ours has views.
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import Producer
@@ -15,6 +16,7 @@ from tests.compat import clients
 from tests.compat.groups import PARTITIONS, Read, reads_of
 from tests.compat.letters import WrongAnswerError
 from tests.compat.target import Target
+from tests.compat.tools import expect, refuse, same, tool_of
 
 _EVERY = 400
 _FIRST, _SECOND = 1_700, 1_000
@@ -90,9 +92,36 @@ def sarama(target: Target) -> str:
     return clients.go_version(clients.SARAMA)
 
 
+def kafka_tools(target: Target) -> str:
+    """Kafka's scripts show a view, read it, see a group's offsets on it, and delete it."""
+    view = View(target, "tools-views")
+    wanted = view.write(_SECOND)
+    topics = tool_of(target, "org.apache.kafka.tools.TopicCommand")
+    described = topics("--describe", "--topic", view.name)
+    expect(described, f"PartitionCount: {PARTITIONS}", f"view.on={view.topic}", "view.where=")
+    consumer = tool_of(target, "org.apache.kafka.tools.consumer.ConsoleConsumer")
+    group = f"group-of-{view.name}"
+    read = consumer(
+        *("--topic", view.name, "--from-beginning", "--group", group, "--timeout-ms", "30000"),
+        *("--max-messages", str(len(wanted)), "--formatter-property", "print.offset=true"),
+        *("--formatter-property", "print.partition=true"),
+    )
+    found = [
+        tuple(map(int, re.findall(r"(?:Partition|Offset):(\d+)", line)))
+        for line in read.splitlines()
+    ]
+    same(sorted(found), sorted(wanted))
+    groups = tool_of(target, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
+    expect(groups("--describe", "--group", group), view.name, str(_SECOND))
+    topics("--delete", "--topic", view.name)
+    refuse(topics("--list"), view.name)
+    return clients.java.KAFKA_VERSION
+
+
 CHECKS: dict[str, Callable[[Target], str]] = {
     "kafkajs-views": kafkajs,
     "java-views": java,
     "franz-go-views": franz_go,
     "sarama-views": sarama,
+    "kafka-tools-views": kafka_tools,
 }
