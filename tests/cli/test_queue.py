@@ -1,6 +1,11 @@
 """``waystation queue`` against a real broker."""
 
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,6 +147,26 @@ def test_the_urgent_goes_first(run: Run, topic: str) -> None:
 
     assert run("receive", topic)[0] == "urgent\n"
     assert run("receive", topic)[0] == "calm\n"
+
+
+def test_the_two_minutes_of_the_page_work_as_written(bootstrap: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "queues.md").read_text()
+    first, receipts, *_ = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    where = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    ended = subprocess.run(
+        ["sh", "-e"],
+        input=first,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PATH": where, "WAYSTATION_BOOTSTRAP": bootstrap},
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert "two coffees\n" in ended.stdout
+    assert "--hold" in receipts
 
 
 # --- wrong input --------------------------------------------------------------------------------
