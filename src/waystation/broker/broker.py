@@ -17,6 +17,7 @@ from waystation.broker.configs import Configs
 from waystation.broker.controller import Controlling
 from waystation.broker.coordinators import OFFSETS_TOPIC, GroupCoordinators
 from waystation.broker.copying import Copying
+from waystation.broker.dead_letter_resuming import Resuming
 from waystation.broker.dead_letter_topics import DeadLetterTopics
 from waystation.broker.dead_letters import DeadLetters
 from waystation.broker.far_ends import FarEnds
@@ -269,6 +270,14 @@ class Broker:
             registry=registry,
             dead_letters=self.dead_letters,
         )
+        self._resuming = Resuming(
+            self.replicas,
+            self.share_persister,
+            self.group_options,
+            lambda queue: self.queues.host_of(*queue),
+            lambda: self.share_states.exists,
+            self.timers,
+        )
         self._schedule_settings = self._schedules_started_with = schedule_settings
         self.schedules = Schedules(
             self.replicas,
@@ -511,6 +520,7 @@ class Broker:
         self.transactions.follow(after)
         self.schedules.follow()
         self.queues.look_again()
+        self._resuming.follow()
         self.redrives.follow()
 
     def _settings_of(self, topic: str) -> TopicSettings:

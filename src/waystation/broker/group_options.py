@@ -54,10 +54,15 @@ class GroupOptions:
             group_consumer_heartbeat_interval_ms=own.consumer_heartbeat_interval_ms,
         )
 
+    def groups_with_dead_letters(self) -> list[str]:
+        """The groups that name a topic for their dead letters."""
+        groups = self._image().group_configs
+        return [one for one in groups if self.of_share_group(one).dead_letter_topic]
+
     def dead_letter_topics(self) -> set[str]:
         """The topics that groups name for their dead letters."""
-        groups = self._image().group_configs
-        return {self.of_share_group(one).dead_letter_topic for one in groups} - {""}
+        groups = self.groups_with_dead_letters()
+        return {self.of_share_group(one).dead_letter_topic for one in groups}
 
     def explain(self, group_id: str) -> list[Explained]:
         """Every option of a group, its value, and who gave it."""
