@@ -48,6 +48,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "100",
             "group.consumer.heartbeat.interval.ms": "100",
+            "group.share.heartbeat.interval.ms": "200",
         },
     )
     with process.start():
