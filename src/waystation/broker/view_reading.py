@@ -21,7 +21,7 @@ from waystation.model.offsets import Offset
 from waystation.records.header import HEADER_BYTES, peek
 
 # What a fetch may make this broker hold, whatever it asks for.
-_HELD_BYTES_MOST: Final = 8 << 20
+_HELD_BYTES_MOST: Final = 4 << 20
 # How far to look for more once something was found.
 _LOOK_BYTES: Final = 4 << 20
 
