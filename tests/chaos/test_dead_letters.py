@@ -118,6 +118,7 @@ async def test_leaders_of_source_target_and_state_die(tmp_path: Path) -> None:
             await are_all_in(at, "dead", 1)
             for topic in ("orders", "dead", "__share_group_state"):
                 await fail_over(cluster, topic)
+            await trouble(cluster, Random(1), count(0, 12))
             await are_all_in(at, "dead", messages)
         found = await seen(at, "dead")
         assert values_of(found) == {b"v%d" % n: 1 for n in range(messages)}
@@ -126,6 +127,7 @@ async def test_leaders_of_source_target_and_state_die(tmp_path: Path) -> None:
             await dead.redrive("back", rate=messages / 3)
             for topic in ("dead", "orders"):
                 await fail_over(cluster, topic)
+            await trouble(cluster, Random(2), count(0, 6))
             await until(lambda: is_over(dead), 60.0)
             moved = sum(one.moved for one in await dead.progress())
         back = await seen(at, "orders")
@@ -151,6 +153,16 @@ async def fail_over(cluster: LocalCluster, topic: str) -> None:
         ),
         within_s=30.0,
     )
+
+
+async def trouble(cluster: LocalCluster, chance: Random, times: int) -> None:
+    """Kill brokers, or stop them, and bring each back before the next."""
+    for _ in range(times):
+        await asyncio.sleep(chance.uniform(0.0, 1.0))
+        one = chance.choice(list(cluster.nodes))
+        await (cluster.kill(one) if chance.random() < 0.5 else cluster.stop(one))
+        await asyncio.sleep(chance.uniform(0.0, 2.0))
+        await cluster.start(one)
 
 
 async def is_over(dead: DeadLetters) -> bool:
