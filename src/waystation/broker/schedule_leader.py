@@ -31,6 +31,7 @@ __all__ = ["ScheduleLeader", "ScheduleMeters"]
 
 _LOOK_S: Final = 1.0
 """A clock may be set: look at it this often, whatever is due when."""
+_IDLE_S: Final = 60.0
 _SETTLE_MS: Final = 500
 _PUT_OFF_MS: Final = 30_000
 _CLOCK_STEP_MS: Final = 1_000
@@ -257,16 +258,15 @@ class ScheduleLeader:
     def _delay_s(self, now: Millis) -> float:
         """Until something is to be done by the clock, after all that is due at ``now`` was seen."""
         schedule, mover = self._schedule, self._schedule.mover
-        moments = [now + _LOOK_S * 1_000]
-        if mover.room(schedule.target, 1):
-            due = schedule.next_due()
-            if due is not None:
-                # What is due and was not given is on its way, and its commit wakes us.
-                moments.append(due if due > now else now + _STUCK_S * 1_000)
+        due, (items, has_arrived) = schedule.next_due(), mover.last(schedule.target)
+        is_idle = due is None and not items
+        moments = [now + (_IDLE_S if is_idle else _LOOK_S) * 1_000]
+        if due is not None and mover.room(schedule.target, 1):
+            # What is due and was not given is on its way, and its commit wakes us.
+            moments.append(due if due > now else now + _STUCK_S * 1_000)
         deadline = mover.next_deadline()
         if deadline is not None:
             moments.append(deadline)
-        items, has_arrived = mover.last(schedule.target)
         if items and has_arrived:
             moments.append(self._active + _SETTLE_MS)
         return max((min(moments) - self._clock.now()) / 1_000, 0.0005)
