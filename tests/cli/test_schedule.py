@@ -1,7 +1,13 @@
 """``waystation schedule`` against a real broker."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 import time
+from pathlib import Path
+from textwrap import indent
 from typing import Any, NamedTuple
 
 import pytest
@@ -9,6 +15,14 @@ from tests.support.command import waystation
 
 from waystation.cli.main import main
 from waystation.cli.schedule_options import due_in, moment, shown_time
+
+PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
+IMPORTS = """
+import asyncio
+from datetime import datetime
+from zoneinfo import ZoneInfo
+from waystation import Admin, Producer
+"""
 
 
 class Ended(NamedTuple):
@@ -155,6 +169,35 @@ def test_a_topic_that_keeps_nothing_is_told_with_the_remedy(run: Run, topic: str
 
         assert ended.code == 1
         assert f"topic alter {topic} --set schedule.enable=true" in ended.err
+
+
+def test_the_minute_of_the_page_works_as_written(bootstrap: str, topic: str) -> None:
+    page = PAGE.read_text().replace(" orders", f" {topic}").replace('"orders"', f'"{topic}"')
+    (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    whole = f"{IMPORTS}\nasync def main():\n{indent(program, '    ')}\nasyncio.run(main())\n"
+    whole = whole.replace("Producer()", f"Producer({bootstrap!r})")
+    whole = whole.replace("Admin()", f"Admin({bootstrap!r})")
+
+    said = typed(["sh", "-e"], commands, bootstrap)
+    assert said.startswith("0-0\n")
+    assert "0 7 * * mon-fri (Europe/Berlin)" in said
+    assert "b'cart-7'" in typed([sys.executable, "-"], whole, bootstrap)
+
+
+def typed(command: list[str], text: str, bootstrap: str) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ended = subprocess.run(
+        command,
+        input=text,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PATH": path, "WAYSTATION_BOOTSTRAP": bootstrap},
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def test_times_are_read_and_shown_as_people_have_them() -> None:
