@@ -81,7 +81,7 @@ class DeadLetters:
         """Move nothing more; whoever leads next goes on."""
         if self._timer is not None:
             self._timer.cancel()
-        for desk in self._desks.values():
+        for desk in list(self._desks.values()):
             await desk.aclose()
         await self._tasks.aclose()
 

@@ -5,6 +5,7 @@ carried out there, and goes on with it.  Of other topics it hears when somebody 
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from waystation.broker.dead_letter_topics import DeadLetterTopics
 from waystation.broker.group_options import GroupOptions
@@ -23,6 +24,8 @@ from waystation.telemetry.metrics import Registry
 __all__ = ["Redrives"]
 
 _RETRY_S, _RETRY_MAX_S = 0.2, 10.0
+
+_Term = tuple[TopicId, int, LeaderEpoch]
 
 _events = get_logger("redrive")
 
@@ -53,7 +56,7 @@ class Redrives:
             registry.counter("waystation_redriven_total", "Dead letters that were sent back."),
         )
         self._desks: dict[TopicPartition, RedriveDesk] = {}
-        self._looked: set[tuple[TopicId, int, LeaderEpoch]] = set()
+        self._looked: dict[_Term, None] = {}
         self._tasks = Tasks()
 
     def desk(self, topic: str, number: int) -> RedriveDesk:
@@ -74,21 +77,23 @@ class Redrives:
             if held is None or not _is_current(desk, held):
                 del self._desks[name]
                 self._tasks.spawn(desk.aclose(), f"redrive-{name}-over")
-        for topic in self._options.dead_letter_topics():
+        looked = dict(self._looked)
+        self._looked.clear()
+        for topic in sorted(self._options.dead_letter_topics()):
             for partition in self._replicas.of_topic(topic):
                 if partition.leading:
-                    self._look(partition)
+                    self._look(partition, looked)
 
     async def aclose(self) -> None:
         """Send nothing more; whoever leads next goes on."""
-        for desk in self._desks.values():
+        for desk in list(self._desks.values()):
             await desk.aclose()
         await self._tasks.aclose()
 
-    def _look(self, partition: Partition) -> None:
+    def _look(self, partition: Partition, looked: Mapping[_Term, None]) -> None:
         term = partition.topic_id, partition.name.partition, partition.leadership.epoch
-        if term not in self._looked:
-            self._looked.add(term)
+        self._looked[term] = None
+        if term not in looked:
             self._tasks.spawn(self._resume(partition.name), f"redrive-{partition.name}")
 
     async def _resume(self, name: TopicPartition) -> None:
