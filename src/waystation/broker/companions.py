@@ -117,12 +117,22 @@ class Companions:
 
     def _behind(self, image: ClusterImage) -> Iterable[tuple[TopicImage, TopicImage | None]]:
         """Topics whose companion is missing, or has fewer partitions, and that companion."""
-        for topic in image.topics.values():
+        for topic in self._candidates(image):
             if not self._is_enabled(topic.name):
                 continue
             known = image.topics.get(topic.name + SUFFIX)
             if known is None or len(known.partitions) < len(topic.partitions):
                 yield topic, known
+
+    def _candidates(self, image: ClusterImage) -> Iterable[TopicImage]:
+        """Those that have the option of their own; all, if it is on for who does not say.
+
+        There may be thousands of topics, and every change of the cluster asks.
+        """
+        if self._settings_of("").schedule_enable:
+            return image.topics.values()
+        own = [name for name, one in image.topic_configs.items() if _OPTION in one.options]
+        return [image.topics[name] for name in own if name in image.topics]
 
     def _is_enabled(self, topic: str) -> bool:
         return target_of(topic + SUFFIX) == topic and self._settings_of(topic).schedule_enable
