@@ -43,7 +43,7 @@ LIMIT = 1_000
 HEARSAY_MS = 4_000
 BROKER_EVERY_S = count(3, 12)
 """While leaders change all the time, little can be held against them."""
-PATIENCE_S = 90.0
+PATIENCE_S = count(90, 300)
 OPTIONS = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",

@@ -32,6 +32,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as Found
 
+from tests.support.soak import count as how_many
 from waystation import Producer, Queue, WaystationError
 from waystation.client.queue_errors import NotHeldError
 from waystation.client.queue_message import QueueMessage
@@ -49,7 +50,7 @@ from waystation.testing.queue_history import (
 )
 from waystation.testing.writers import Pace
 
-KEYS = 40
+KEYS = how_many(40, 400)
 _RELEASED = 0.04
 _HANGS = 0.01
 _WORKING_S = 0.4
