@@ -11,6 +11,8 @@ from tests.broker.scheduled import (
     at,
     book,
     delivered,
+    keeper_of,
+    leads,
     make,
     rows,
     running,
@@ -303,3 +305,22 @@ async def test_what_waits_survives_a_restart_and_is_delivered_once(tmp_path: Pat
         await until(lambda: len(delivered(broker)) == 2)
 
         assert delivered(broker) == [b"before", b"waits"]
+
+
+async def test_a_damaged_index_is_made_anew_from_the_log(tmp_path: Path) -> None:
+    small = {"schedule_buffer_entries": "64"}
+    async with running(tmp_path, **small) as broker:
+        await make(broker)
+        far = soon(broker, YEAR_MS)
+        for first in range(0, 500, 50):
+            schedule(broker, *((value, at(far)) for value in values(50, first)))
+        await until(lambda: book(broker).index.runs and waiting(broker) == 500)
+        await until(lambda: book(broker).saved)
+        folder = keeper_of(broker).partition.log.path / "schedule"
+    for file in folder.glob("*.run"):
+        file.write_bytes(b"\0" * file.stat().st_size)
+    async with running(tmp_path, **small) as broker:
+        await until(lambda: leads(broker, "orders", 0) and waiting(broker) == 500)
+
+        found, _ = broker.schedules.pending("orders.delay", 0, None, 1_000)
+        assert len(found) == 500
