@@ -105,6 +105,29 @@ async def test_compressed_empty_and_large_messages_come_as_they_were(
         await queue.ack(messages)
 
 
+async def test_what_is_held_of_partitions_that_others_read_by_now_is_settled(
+    bootstrap: str, topic: str, admin: Admin
+) -> None:
+    """A second consumer comes, and the first one stops reading half of what it holds."""
+    await admin.create_queue(topic, 4)
+    async with Queue(topic, bootstrap) as first, Queue(topic, bootstrap) as second:
+        await asyncio.gather(*(first.send(str(one), key=str(one)) for one in range(40)))
+        held = await received(first, 40)
+        assert len({one.partition for one in held}) == 4
+        await second.join()
+        receiving = first._receiving
+        assert receiving is not None
+        async with asyncio.timeout(20):
+            while sum(map(len, receiving._assignment.values())) == 4:
+                assert await first.receive(1, 50) == []
+        assert await first.receive(1, 50) == []  # which says what is not read any more
+
+        await first.ack(held)
+
+        assert (await admin.describe_queue(topic)).unsettled == 0
+        assert await second.receive(40, 200) == []
+
+
 async def test_order_by_key_holds_with_many_consumers(
     bootstrap: str, topic: str, admin: Admin
 ) -> None:

@@ -71,6 +71,8 @@ class QueueSession:
         self._around = around
         self._wanted: dict[Place, TopicPartition] = {}
         self._told: dict[Place, TopicPartition] = {}
+        self._known: dict[TopicPartition, Place] = {}
+        """Also partitions that are not read any more: what is held of them is still settled."""
         self._holds: dict[TopicPartition, Hold] = {}
         self._epoch = OPEN_SESSION
         self._life = 0
@@ -86,9 +88,14 @@ class QueueSession:
 
     def read(self, partitions: dict[Place, TopicPartition]) -> None:
         """Read these from now on."""
-        if partitions != self._wanted:
-            self._wanted = partitions
-            self._changed.set()
+        if partitions == self._wanted:
+            return
+        for place, where in partitions.items():
+            if self._known.get(where, place) != place:
+                self._let_go(where, f"topic {where.topic} was deleted and made anew")
+            self._known[where] = place
+        self._wanted = partitions
+        self._changed.set()
 
     @property
     def reads(self) -> bool:
@@ -173,7 +180,7 @@ class QueueSession:
         connection = await self._around.router.to_node(self.node, held=True)
         async with self._turn:
             self._check_same(connection)
-            batch = self._gathered(without_renewals=True) if self._epoch else Batch()
+            batch = self._gathered(for_fetch=True) if self._epoch else Batch()
             answer, life = self._start_fetch(connection, batch), self._life
         try:
             self._fetching_since = self._loop.time()
@@ -341,11 +348,17 @@ class QueueSession:
             if (one := answers.get(place)) is not None and one.error_code and where in kinds
         }
 
-    def _gathered(self, *, without_renewals: bool = False) -> Batch:
-        """What waits to be told; renewals do not go with fetches, which would wait for nothing."""
+    def _gathered(self, *, for_fetch: bool = False) -> Batch:
+        """What waits to be told.
+
+        Renewals do not go with fetches, which would wait for nothing; nor does what is told of
+        partitions that are not read any more: to name them is to read them.
+        """
         batch = self._gathering
-        if without_renewals and any(RENEW in kinds.values() for kinds in batch.kinds.values()):
-            return Batch()
+        if for_fetch:
+            read = set(self._wanted.values())
+            if any(where not in read or RENEW in kinds.values() for where, kinds in batch.items()):
+                return Batch()
         self._gathering = Batch()
         self._to_tell.clear()
         return batch
@@ -368,9 +381,7 @@ class QueueSession:
         """A partition is not to be had here, or not now."""
         error = error_of(code, f"partition {where}", said)
         if code in _STRAYED:
-            hold = self._holds.pop(where, None)
-            if hold is not None:
-                hold.lost = str(error)
+            self._let_go(where, str(error))
             named = hint if hint[0] >= 0 else None
             at = where_leaders_are(response)
             self._around.router.strayed(where, self.node, named, at)
@@ -384,17 +395,24 @@ class QueueSession:
             return f"is not held any more: {said or 'its lock is over, and others may have it'}"
         return f"could not be settled: {error_of(code, f'partition {where}', said)}"
 
+    def _let_go(self, where: TopicPartition, why: str) -> None:
+        """Nothing of a partition is held any more."""
+        hold = self._holds.pop(where, None)
+        if hold is not None:
+            hold.lost = why
+
     def _lose(self, why: str) -> None:
         """The session is over, and with it everything held in it."""
         for hold in self._holds.values():
             hold.lost = why
         self._holds, self._told = {}, {}
+        self._known = {where: place for place, where in self._wanted.items()}
         self._epoch, self._connection = OPEN_SESSION, None
         self._life += 1
         self._gathered().refused(f"is not held any more: {why}")
 
     def _places(self) -> dict[Place, TopicPartition]:
-        return {**self._told, **self._wanted}
+        return {place: where for where, place in self._known.items()}
 
     def _next_epoch(self) -> None:
         self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1

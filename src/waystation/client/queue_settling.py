@@ -84,6 +84,10 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self.kinds)
 
+    def items(self) -> Iterable[tuple[TopicPartition, Kinds]]:
+        """What is told, partition by partition."""
+        return self.kinds.items()
+
     def add(self, where: TopicPartition, offset: int, kind: int) -> None:
         """Tell this of a message."""
         self.kinds.setdefault(where, {})[offset] = kind
