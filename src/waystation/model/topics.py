@@ -292,6 +292,14 @@ class TopicSettings:
         kafka="log.cleaner.delete.retention.ms",
     )
 
+    index_keys: bool = option(
+        False,
+        live=True,
+        doc="Keep an index of keys, so that the messages of one key are found at once among all "
+        "others: by `waystation find`, and by the inbox. Costs 8 bytes of disk per message and up "
+        "to 4 MB of memory per partition. On for a topic with messages, it is built in the "
+        "background; off, it is removed.",
+    )
     schedule_enable: bool = option(
         False,
         live=True,

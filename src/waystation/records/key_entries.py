@@ -21,7 +21,7 @@ from waystation.records.codec import BATCH_FIELDS
 from waystation.records.header import HEADER_BYTES
 from waystation.records.sieve import Places, whole_batch
 
-__all__ = ["KeyEntries", "Secret", "hash_of", "secret_of", "sorted_entries"]
+__all__ = ["KeyEntries", "Places", "Secret", "hash_of", "secret_of", "sorted_entries"]
 
 Secret = tuple[int, int]
 
@@ -53,8 +53,9 @@ class KeyEntries:
 
     __slots__ = ("_places", "_secret", "count", "end_offset", "entries", "last_at", "last_header")
 
-    def __init__(self, secret: bytes) -> None:
-        self._places = Places()
+    def __init__(self, secret: bytes, places: Places) -> None:
+        """``places`` may be shared by all that one thread uses."""
+        self._places = places
         self._secret = secret_of(secret)
         self.entries = array("Q", bytes(8 * _LEAST_ROOM))
         self.count = 0

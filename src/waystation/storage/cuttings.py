@@ -40,7 +40,7 @@ def keep_segment_aside(disk: Disk, folder: Path, segment: Segment) -> None:
     segment.release()
     name = names.file_name(segment.base_offset, names.CUT)
     disk.rename(segment.log.path, folder / name)
-    for suffix in names.INDEXES:
+    for suffix in (*names.INDEXES, names.KEY_INDEX):
         disk.unlink(folder / names.file_name(segment.base_offset, suffix))
     _thin_out(disk, folder)
 

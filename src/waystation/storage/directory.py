@@ -381,7 +381,7 @@ class DataDirectory:
         """Rename the files of a segment that the log needs no more, and remove them later."""
         due = Millis(now + log.settings.file_delete_delay_ms)
         segment.release()
-        for suffix in (names.LOG, *names.INDEXES):
+        for suffix in (names.LOG, *names.INDEXES, names.KEY_INDEX):
             self._drop(log.path / names.file_name(segment.base_offset, suffix), due)
 
     def _drop(self, path: Path, due: Millis) -> None:

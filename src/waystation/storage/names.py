@@ -9,6 +9,8 @@ from waystation.model.offsets import Offset
 LOG, OFFSET_INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
 TXN_INDEX = ".txnindex"
 INDEXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+KEY_INDEX = ".keyindex"
+"""Of topics with ``index.keys``; not one of the others, for it may be missing at any time."""
 SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
 CLEANED, SWAP = ".cleaned", ".swap"

@@ -160,7 +160,7 @@ class Recovery:
         finish_swaps(self._disk, self._path)
         segments: dict[Offset, int] = {}
         others: dict[str, dict[Offset, int]] = {
-            suffix: {} for suffix in (*names.INDEXES, names.SNAPSHOT)
+            suffix: {} for suffix in (*names.INDEXES, names.KEY_INDEX, names.SNAPSHOT)
         }
         for name, is_directory, size_bytes in self._disk.entries(self._path):
             offset, suffix = (not is_directory and names.parse_file_name(name)) or (Offset(-1), "")
@@ -172,7 +172,7 @@ class Recovery:
                 others[suffix][offset] = size_bytes
             elif suffix != names.CUT and name not in _OTHER_FILES:
                 _events.warning("file.foreign", path=str(self._path / name), action="left alone")
-        for suffix in names.INDEXES:
+        for suffix in (*names.INDEXES, names.KEY_INDEX):
             for orphan in [one for one in others[suffix] if one not in segments]:
                 self._remove(names.file_name(orphan, suffix))
         return _Found(

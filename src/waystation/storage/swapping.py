@@ -166,8 +166,10 @@ def _finish(disk: Disk, folder: Path, base: Offset, found: list[str]) -> None:
     _events.info("swap.finished", path=str(log), end=end)
     for name in found:
         offset, suffix = names.parse_file_name(name) or (Offset(-1), "")
-        if base < offset < end and suffix in (names.LOG, *names.INDEXES):
+        if base < offset < end and suffix in (names.LOG, *names.INDEXES, names.KEY_INDEX):
             disk.unlink(folder / name)
+    # Of the old segment, if of any.
+    disk.unlink(folder / names.file_name(base, names.KEY_INDEX))
     for suffix in names.INDEXES:
         index = folder / names.file_name(base, suffix)
         if index.name + names.SWAP in found:
