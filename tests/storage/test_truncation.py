@@ -71,6 +71,17 @@ def test_a_batch_that_holds_the_offset_goes_as_a_whole(disk: SimulatedDisk) -> N
     assert log.log_end == 1
 
 
+def test_nothing_vouches_for_a_part_of_a_batch_that_went(disk: SimulatedDisk) -> None:
+    directory, log = new_log(disk)
+    append(log, batch_of(b"a"))
+    append(log, batch_of(b"b", b"c", b"d"))
+    flush(log)
+    checkpoint(directory)
+    log.truncate_to(Offset(3))
+
+    assert (log.log_end, log.recovery_point) == (1, 1)
+
+
 def test_producers_and_epochs_of_the_tail_are_forgotten(disk: SimulatedDisk) -> None:
     directory, log = new_log(disk)
     append(log, batch_of(b"a", producer=9, sequence=0), epoch=1)

@@ -111,12 +111,13 @@ def truncate_to(log: Log, offset: Offset, plan: CutPlan | None = None) -> None:
         return
     fits = plan is not None and plan.offset == offset and plan.suits(log)
     known = plan.producers if plan is not None and fits else None
-    _stop_vouching(log, offset)
     kept = [one for one in log.segments if one.base_offset < offset] or log.segments[:1]
-    for segment in reversed(log.segments[len(kept) :]):
-        _remove(log, segment)
     last = kept[-1]
     step = last.find(offset)
+    # A batch that holds the offset goes as a whole: nothing may vouch for its first part.
+    _stop_vouching(log, min(offset, last.next_offset if step is None else step.header.base_offset))
+    for segment in reversed(log.segments[len(kept) :]):
+        _remove(log, segment)
     if step is not None:
         # Where compaction left a gap, the next batch begins behind the offset.
         last.cut(step.position, min(step.header.base_offset, offset))
