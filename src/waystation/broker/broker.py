@@ -34,6 +34,7 @@ from waystation.broker.hearsay import Hearsay
 from waystation.broker.holdings import Holdings
 from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.in_sync import InSync
+from waystation.broker.key_finding import KeyFinding
 from waystation.broker.long_polls import LongPolls
 from waystation.broker.markers import Markers
 from waystation.broker.membership import Membership, Place
@@ -381,6 +382,7 @@ class Broker:
         self._cleaning = Cleaning(
             self.replicas, archives, lambda: self.settings, clock, chance, registry
         )
+        self.keys = KeyFinding(self.replicas, clock, chance, registry)
         self._schedule_cleaning = ScheduleCleaning(
             self.schedules.keepers, lambda: self.settings, clock
         )
@@ -432,6 +434,7 @@ class Broker:
         self._tasks.spawn(self._housekeeping.run(), "housekeeping")
         self._tasks.spawn(self._cleaning.run(), "cleaning")
         self._tasks.spawn(self._schedule_cleaning.run(), "schedule-cleaning")
+        self._tasks.spawn(self.keys.run(), "key-index")
         self._tasks.spawn(self.survey.run(), "group-survey")
         self.dead_letters.start()
 
@@ -442,6 +445,7 @@ class Broker:
     def answer_waiting(self) -> None:
         """End every long poll now, with what there is; others find another coordinator."""
         self.queues.close()
+        self.keys.wake_all()
         self.long_polls.answer_all()
         self.replica_sessions.answer_all()
         self.transactions.resign()
@@ -458,6 +462,7 @@ class Broker:
         await self.relocations.aclose()
         await self._cleaning.close()
         await self._schedule_cleaning.close()
+        await self.keys.aclose()
         await self.schedules.aclose()
         await self.dead_letters.aclose()
         await self.redrives.aclose()
