@@ -38,6 +38,7 @@ WITHOUT_TWIN = [
     (ApiKey.CANCEL_SCHEDULED, 0),
     (ApiKey.RETIME_SCHEDULED, 0),
     (ApiKey.QUEUE_STATUS, 0),
+    (ApiKey.FIND_MESSAGES, 0),
     (ApiKey.DESCRIBE_VIEWS, 0),
     (ApiKey.COUNT_MATCHING, 0),
     (ApiKey.REDRIVE_DEAD_LETTERS, 0),

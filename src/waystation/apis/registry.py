@@ -44,6 +44,7 @@ from waystation.apis import (
     end_txn,
     fetch,
     find_coordinator,
+    find_messages,
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
@@ -181,5 +182,6 @@ APIS: dict[ApiKey, Api] = dict(
         _api(ApiKey.DESCRIBE_REDRIVE, describe_redrive.answer),
         _api(ApiKey.CANCEL_REDRIVE, cancel_redrive.answer),
         _api(ApiKey.QUEUE_STATUS, queue_status.answer),
+        _api(ApiKey.FIND_MESSAGES, find_messages.answer),
     ]
 )

@@ -133,7 +133,7 @@ def consume(
     from waystation.client.consumer import Consumer
     from waystation.runtime.loops import run
 
-    show = _shown("json" if as_json else shape, key_separator)
+    show = shown("json" if as_json else shape, key_separator)
 
     isolation = "read_committed" if committed else "read_uncommitted"
 
@@ -234,7 +234,8 @@ def _end_for(ends: dict["TopicPartition", "Offset"], message: "Message") -> "Off
 # --- shapes ---------------------------------------------------------------------------------
 
 
-def _shown(shape: str, separator: str | None) -> Callable[["Message"], bytes]:
+def shown(shape: str, separator: str | None = None) -> Callable[["Message"], bytes]:
+    """How a message is printed."""
     if shape == "json":
         return _json
     encode = _hexadecimal if shape == "hex" else _text

@@ -33,6 +33,7 @@ COMMANDS = {
     "topic": "Create, list, describe, alter, truncate and delete topics.",
     "produce": "Send messages from standard input, a file or the command line.",
     "consume": "Print messages.",
+    "find": "Print the messages of one key.",
     "group": "List, describe, reset and delete consumer groups.",
     "schedule": "Send messages for later; list, cancel and re-time them.",
     "view": "Create, list, describe and delete views: filtered topics.",

@@ -28,6 +28,7 @@ from waystation.client.descriptions import (
 )
 from waystation.client.errors import ConnectionLostError, error_of
 from waystation.client.fetch import ISOLATION
+from waystation.client.find import Finder
 from waystation.client.metadata import ClusterView
 from waystation.client.offsets import EARLIEST, LATEST, OffsetAndTime, list_offsets
 from waystation.client.options import ConnectionOptions, connection_settings
@@ -224,6 +225,10 @@ class Admin(
     def schedules(self, topic: str) -> Schedules:
         """What waits for its time to come to ``topic``: to be listed, cancelled, re-timed."""
         return Schedules(self._router, topic)
+
+    def finder(self, topic: str) -> Finder:
+        """Finds the messages of one key in ``topic``, which must have ``index.keys``."""
+        return Finder(self._router, topic)
 
     def dead_letters(self, topic: str) -> DeadLetters:
         """What queues gave up and moved to ``topic``: to be read, and to be sent back."""

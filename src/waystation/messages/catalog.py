@@ -75,6 +75,7 @@ from waystation.messages.elect_leaders import ElectLeadersRequest, ElectLeadersR
 from waystation.messages.end_txn import EndTxnRequest, EndTxnResponse
 from waystation.messages.fetch import FetchRequest, FetchResponse
 from waystation.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from waystation.messages.find_messages import FindMessagesRequest, FindMessagesResponse
 from waystation.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from waystation.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -246,6 +247,7 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.DESCRIBE_REDRIVE: (DescribeRedriveRequest, DescribeRedriveResponse),
     ApiKey.CANCEL_REDRIVE: (CancelRedriveRequest, CancelRedriveResponse),
     ApiKey.QUEUE_STATUS: (QueueStatusRequest, QueueStatusResponse),
+    ApiKey.FIND_MESSAGES: (FindMessagesRequest, FindMessagesResponse),
 }
 
 

@@ -96,6 +96,7 @@ class ApiKey(IntEnum):
     DESCRIBE_REDRIVE = 10_031
     CANCEL_REDRIVE = 10_032
     QUEUE_STATUS = 10_040
+    FIND_MESSAGES = 10_050
 
 
 class Versions(NamedTuple):
@@ -198,4 +199,5 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.DESCRIBE_REDRIVE: _spoken("0", "0+"),
     ApiKey.CANCEL_REDRIVE: _spoken("0", "0+"),
     ApiKey.QUEUE_STATUS: _spoken("0", "0+"),
+    ApiKey.FIND_MESSAGES: _spoken("0", "0+"),
 }
