@@ -28,7 +28,7 @@ from benchmarks.peers.kafka import KafkaPeer
 from benchmarks.peers.places import CACHE, ROOT
 from benchmarks.peers.rabbitmq import RabbitmqPeer
 from benchmarks.peers.waystation import WaystationPeer
-from benchmarks.queues.rows import FOUR, ONE, RABBITMQ, WAYSTATION, Life, QueueLoad
+from benchmarks.queues.rows import RABBITMQ, WAYSTATION, Life, QueueLoad
 
 Rows = dict[str, dict[str, float]]
 
@@ -69,7 +69,7 @@ def fetch_perf_test() -> None:
 
 def steps_in(life: Life) -> int:
     """How many steps ``measure`` will announce; RabbitMQ's load is its own warm-up."""
-    return len(life.loads) + (life.peer != RABBITMQ)
+    return 1 if life.peer == RABBITMQ else len(life.loads) + 1
 
 
 def measure(life: Life, directory: Path, times: Times, step: Callable[[str], None]) -> Rows:
@@ -79,7 +79,7 @@ def measure(life: Life, directory: Path, times: Times, step: Callable[[str], Non
         if life.peer != RABBITMQ:
             step(f"{life.peer}, {life.durability}: warm-up")
             _run(life, life.loads[0], broker, Times(times.life_warmup_s, 0.0))
-        for load in life.loads:
+        for load in life.loads[-1:] if life.peer == RABBITMQ else life.loads:
             step(f"{life.peer}, {life.durability}: {load.name}")
             os.sync()
             before_s = broker.cpu_seconds()
@@ -96,8 +96,7 @@ def measure(life: Life, directory: Path, times: Times, step: Callable[[str], Non
 
 
 def _names(life: Life, load: QueueLoad) -> list[str]:
-    """RabbitMQ has one queue, whatever partitions ours has."""
-    beside = (ONE, FOUR) if life.peer == RABBITMQ else (load,)
+    beside = life.loads if life.peer == RABBITMQ else (load,)
     return [one.row(life.durability) for one in beside]
 
 
