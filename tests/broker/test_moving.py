@@ -18,12 +18,13 @@ from waystation.scheduling.mover import Outcome
 from waystation.scheduling.records import Doubted, Settled, Withdrawn, read_decision
 from waystation.testing.cluster import LocalCluster
 
-TRUST = {"schedule.trust.ms": "1000"}
+# Leases that outlive a busy machine: only who is killed loses what it leads.
+OPTIONS = {"schedule.trust.ms": "1000", "broker.session.timeout.ms": "4000"}
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    async with LocalCluster(tmp_path, 3, options=TRUST) as running:
+    async with LocalCluster(tmp_path, 3, options=OPTIONS) as running:
         yield running
 
 
@@ -87,7 +88,7 @@ async def test_a_leader_that_is_killed_in_the_middle_costs_and_doubles_nothing(
     await asyncio.sleep(0.8)  # in the middle of it, by the clock on the wall
     await cluster.kill(victim)
     alive = cluster.nodes[3].broker
-    await cluster.until(lambda: len(delivered(alive)) >= 800, 30)
+    await cluster.until(lambda: len(delivered(alive)) >= 800, 60)
 
     assert Counter(delivered(alive)) == Counter(values(800))
     assert delivered(alive) == values(800)

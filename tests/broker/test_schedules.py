@@ -54,7 +54,7 @@ async def test_messages_come_in_time_in_the_order_of_times_and_as_they_were(brok
     await make(broker)
     began = broker.clock.now()
 
-    schedule(broker, (b"third", at(began + 400)), (b"first", at(began + 100)))
+    schedule(broker, (b"third", at(began + 1_500)), (b"first", at(began + 100)))
     schedule(broker, (b"second", after(200)), (b"late", at(began - 5_000)))
     await until(lambda: len(delivered(broker)) == 4)
 
@@ -62,9 +62,9 @@ async def test_messages_come_in_time_in_the_order_of_times_and_as_they_were(brok
     orders = broker.replicas.get("orders", 0)
     late, first, _, third = rows(orders)
     assert first[2:] == (b"key-first", b"first", at(began + 100))
-    assert late[1] < first[1], "delivered together"
+    assert late[1] <= first[1]
     assert first[1] >= began + 100
-    assert third[1] >= began + 400
+    assert third[1] >= began + 1_500
 
 
 async def test_many_that_are_due_at_once_come_once_each(broker: Broker) -> None:
