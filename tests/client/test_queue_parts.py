@@ -2,6 +2,8 @@
 
 import asyncio
 from itertools import pairwise
+from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -14,15 +16,22 @@ from waystation.client.queue_lease import Hold, Lease
 from waystation.client.queue_receipts import Receipt
 from waystation.client.queue_records import acquired_in
 from waystation.client.queue_sending import priority_header
+from waystation.client.queue_session import QueueSession
 from waystation.client.queue_settings import queue_settings
 from waystation.client.queue_settling import Batch, Settling, ranges_of
-from waystation.messages.share_fetch import AcquiredRecords
+from waystation.messages.share_fetch import (
+    AcquiredRecords,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchResponse,
+)
 from waystation.model.errors import (
+    ErrorCode,
     InvalidRequestError,
     InvalidSettingsError,
     RequestTimedOutError,
 )
-from waystation.model.ids import LeaderEpoch, TopicPartition
+from waystation.model.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.records.batch import BatchBuilder
 from waystation.records.header import stamp
@@ -130,6 +139,32 @@ def test_halves_find_those_at_fault_and_settle_the_others(number: int, bad: set[
 
     assert found.keys() == bad
     assert settled == set(range(number)) - bad
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_only_a_yes_is_taken_for_one(answered: bool) -> None:
+    """Whatever the session has forgotten by the time a leader refuses, or says nothing."""
+    around = SimpleNamespace(
+        router=SimpleNamespace(
+            strayed=lambda *_: False, backoff=SimpleNamespace(delay_s=lambda _: 0.0)
+        )
+    )
+    session, topic_id = QueueSession(NodeId(1), around), TopicId(uuid4())
+    settling, batch = Settling(asyncio.get_running_loop()), Batch()
+    settling.add(WHERE, 5)
+    batch.add(WHERE, 5, 1)
+    batch.settlings[settling] = None
+    settling.sent_with(1)
+    response = ShareFetchResponse()
+    if answered:
+        refusal = PartitionData(acknowledge_error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        topic = ShareFetchableTopicResponse(topic_id=topic_id, partitions=[refusal])
+        response.responses = [topic]
+
+    await session._take(response, batch, {(topic_id, 0): WHERE}, is_current=False)
+
+    with pytest.raises(NotHeldError, match="could not be settled"):
+        await settling.done
 
 
 # --- what was acquired --------------------------------------------------------------------------

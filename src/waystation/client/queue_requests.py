@@ -31,6 +31,7 @@ from waystation.sharing.states import RENEW
 __all__ = [
     "Named",
     "Place",
+    "Places",
     "acknowledge_request",
     "end_request",
     "fetch_request",
@@ -41,6 +42,7 @@ __all__ = [
 
 Place = tuple[TopicId, int]
 """A partition as sessions name it."""
+Places = dict[Place, TopicPartition]
 
 
 class Named(NamedTuple):

@@ -22,6 +22,7 @@ from waystation.client.queue_message import QueueMessage
 from waystation.client.queue_records import acquired_in, messages_in
 from waystation.client.queue_requests import (
     Place,
+    Places,
     acknowledge_request,
     end_request,
     fetch_request,
@@ -31,7 +32,6 @@ from waystation.client.queue_requests import (
 )
 from waystation.client.queue_settling import Batch, Kinds
 from waystation.client.queue_surroundings import Surroundings
-from waystation.messages.share_acknowledge import PartitionData as Acknowledged
 from waystation.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
@@ -52,6 +52,7 @@ _PROBABLY_HELD_S = 0.005
 _RACES_MAX = 8
 _RACE_S = 0.002
 _CLOSING_S = 2.0
+_UNANSWERED = "could not be settled: its leader did not answer for it"
 _STRAYED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -140,13 +141,14 @@ class QueueSession:
         if self._epoch == OPEN_SESSION:
             batch.refused("is not held any more: the queue was closed")
             return
-        request = end_request(self._around.name, batch, self._places())
+        places = self._places()
+        request = end_request(self._around.name, batch, places)
         try:
             async with asyncio.timeout(_CLOSING_S):
                 told = await self._ask(request)
             if told.error_code:
                 raise error_of(told.error_code, f"session with node {self.node}")
-            refused = self._refusals(settled_in(told), batch.kinds)
+            refused = self._refusals(told, batch.kinds, places)
             batch.answered(
                 {where: dict.fromkeys(batch.kinds[where], why) for where, why in refused.items()}
             )
@@ -181,7 +183,9 @@ class QueueSession:
         async with self._turn:
             self._check_same(connection)
             batch = self._gathered(for_fetch=True) if self._epoch else Batch()
-            answer, life = self._start_fetch(connection, batch), self._life
+            # Who fails meanwhile may forget where something is: the answer is about these.
+            places, life = self._places(), self._life
+            answer = self._start_fetch(connection, batch, places)
         try:
             self._fetching_since = self._loop.time()
             response = await answer
@@ -193,15 +197,14 @@ class QueueSession:
             raise
         finally:
             self._fetching_since = None
-        await self._take(response, batch, is_current=life == self._life)
+        await self._take(response, batch, places, is_current=life == self._life)
 
     def _start_fetch(
-        self, connection: Connection, batch: Batch
+        self, connection: Connection, batch: Batch, places: Places
     ) -> asyncio.Future[ShareFetchResponse]:
         settings = self._around.settings
         room = max(self._around.room(), 1)
         wait_ms = self._around.wait_ms()
-        places = self._places()
         new = {place: at for place, at in self._wanted.items() if place not in self._told}
         gone = [place for place in self._told if place not in self._wanted]
         request = fetch_request(
@@ -214,7 +217,9 @@ class QueueSession:
         self._next_epoch()
         return answer
 
-    async def _take(self, response: ShareFetchResponse, batch: Batch, *, is_current: bool) -> None:
+    async def _take(
+        self, response: ShareFetchResponse, batch: Batch, places: Places, *, is_current: bool
+    ) -> None:
         """Follow an answer; messages for a session that has ended meanwhile are not ours."""
         if response.error_code:
             said = response.error_message
@@ -222,16 +227,17 @@ class QueueSession:
             batch.refused(f"is not held any more: {error}")
             raise error
         self.lock_s = response.acquisition_lock_timeout_ms / 1_000 or self.lock_s
-        places = self._places()
-        refused: dict[TopicPartition, str] = {}
+        refused = dict.fromkeys(batch.kinds, _UNANSWERED)
         has_failed = False
         for place, told in fetched_in(response).items():
             where = places.get(place)
             if where is None:
                 continue
-            if told.acknowledge_error_code and where in batch.kinds:
+            if told.acknowledge_error_code and where in refused:
                 said = told.acknowledge_error_message
                 refused[where] = self._why(where, told.acknowledge_error_code, said)
+            else:
+                refused.pop(where, None)
             if told.error_code:
                 has_failed = True
                 hint = told.current_leader.leader_id, told.current_leader.leader_epoch
@@ -294,7 +300,8 @@ class QueueSession:
 
     async def _tell(self, kinds: dict[TopicPartition, Kinds]) -> dict[TopicPartition, str]:
         """One request; the partitions that refused all of theirs, and why."""
-        request = acknowledge_request(self._around.name, self._epoch, kinds, self._places())
+        places = self._places()
+        request = acknowledge_request(self._around.name, self._epoch, kinds, places)
         told = await self._ask(request)
         for attempt in range(_RACES_MAX):
             # A fetch that was sent before, over another connection, has not arrived yet.
@@ -308,11 +315,11 @@ class QueueSession:
         if told.acquisition_lock_timeout_ms:
             self.lock_s = told.acquisition_lock_timeout_ms / 1_000
         for place, one in settled_in(told).items():
-            where = self._places().get(place)
+            where = places.get(place)
             if where is not None and one.error_code in _STRAYED:
                 hint = one.current_leader.leader_id, one.current_leader.leader_epoch
                 self._failed(where, one.error_code, one.error_message, hint, told)
-        return self._refusals(settled_in(told), kinds)
+        return self._refusals(told, kinds, places)
 
     async def _tell_in_halves(self, batch: Batch, refused: dict[TopicPartition, str]) -> None:
         """Find out which messages of a partition are at fault, and settle the others."""
@@ -340,13 +347,17 @@ class QueueSession:
         return await router.ask(router.to_node(self.node), request, ShareAcknowledgeResponse)
 
     def _refusals(
-        self, answers: dict[Place, Acknowledged], kinds: dict[TopicPartition, Kinds]
+        self, told: ShareAcknowledgeResponse, kinds: Iterable[TopicPartition], places: Places
     ) -> dict[TopicPartition, str]:
-        return {
-            where: self._why(where, one.error_code, one.error_message)
-            for place, where in self._places().items()
-            if (one := answers.get(place)) is not None and one.error_code and where in kinds
-        }
+        """The partitions that did not say yes: no answer is none."""
+        refused = dict.fromkeys(kinds, _UNANSWERED)
+        for place, one in settled_in(told).items():
+            where = places.get(place)
+            if where in refused and one.error_code:
+                refused[where] = self._why(where, one.error_code, one.error_message)
+            elif where is not None:
+                refused.pop(where, None)
+        return refused
 
     def _gathered(self, *, for_fetch: bool = False) -> Batch:
         """What waits to be told.
@@ -411,7 +422,7 @@ class QueueSession:
         self._life += 1
         self._gathered().refused(f"is not held any more: {why}")
 
-    def _places(self) -> dict[Place, TopicPartition]:
+    def _places(self) -> Places:
         return {place: where for where, place in self._known.items()}
 
     def _next_epoch(self) -> None:
