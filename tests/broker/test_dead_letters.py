@@ -164,13 +164,10 @@ async def test_one_that_its_topic_refuses_waits_with_its_key_and_holds_up_no_oth
 
         await until(all_are_dead)
 
-    assert [value for value, _ in await dead_letters(at, "dead")] == [
-        b"a0",
-        b"a2",
-        b"c0",
-        large.encode(),
-        b"b1",
-    ]
+    values = [value for value, _ in await dead_letters(at, "dead")]
+    assert set(values[:3]) == {b"a0", b"a2", b"c0"}
+    assert values.index(b"a0") < values.index(b"a2")
+    assert values[3:] == [large.encode(), b"b1"]
 
 
 async def test_a_flood_is_stopped_by_the_breaker_which_closes_by_itself(node: Node) -> None:

@@ -37,6 +37,7 @@ from waystation.telemetry.metrics import Counter
 __all__ = ["DeadLetterDesk", "Services"]
 
 _BATCH_RECORDS: Final = 500
+_READY_RECORDS: Final = 10_000
 _PUT_OFF_MS: Final = 30_000
 _LOOK_AGAIN_MS: Final = 1_000
 _RETRY_S, _RETRY_MAX_S = 0.2, 10.0
@@ -66,6 +67,8 @@ class DeadLetterDesk:
         self._tasks = Tasks()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._ready: list[DeadLetter] = []
+        """Stored as given up, when that was last asked for."""
         self._put_off: dict[Offset, Millis] = {}
         """Messages that their topic refuses, and until when nobody asks again."""
         self._held: dict[Offset, bytes | None] = {}
@@ -163,14 +166,23 @@ class DeadLetterDesk:
         for offset in [one for one, until in self._put_off.items() if until <= now]:
             del self._put_off[offset]
             self._held.clear()  # whoever must still wait is refused or held again
-        passed = len(self._held)
+        self._ready = self._leader.queue.unmoved(self._ready)
+        found = self._free(self._ready)
+        if not found:
+            # Asking costs a write of the queue: a long list is asked for, for many batches.
+            self._ready = self._leader.dead_letters(_READY_RECORDS)
+            found = self._free(self._ready)
+        return found
+
+    def _free(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """The first of these that are neither under way nor have to wait."""
         busy = self._out.under_way()
-        letters = self._leader.dead_letters(_BATCH_RECORDS + passed + len(busy))
-        if not passed and not busy:
-            return letters
+        some = _first(letters, _BATCH_RECORDS + len(self._held) + len(busy))
+        if not busy and not self._held:
+            return some
         return [
             one
-            for letter in letters
+            for letter in some
             for one in _single(letter)
             if one.first not in busy and one.first not in self._held
         ]
@@ -285,6 +297,16 @@ class DeadLetterDesk:
             first=offsets[0],
             remedy="keep the topic's records longer than its queues need for them",
         )
+
+
+def _first(letters: Sequence[DeadLetter], limit: int) -> list[DeadLetter]:
+    found: list[DeadLetter] = []
+    for one in letters:
+        if limit <= 0:
+            break
+        found.append(one._replace(end=min(one.end, Offset(one.first + limit))))
+        limit -= one.end - one.first
+    return found
 
 
 def _single(letter: DeadLetter) -> list[DeadLetter]:
