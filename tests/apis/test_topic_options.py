@@ -111,6 +111,19 @@ def test_old_records_go_as_the_policy_says(tidy: ThreadedNode, tidily: Asking, t
     tidy.until(lambda: partition_of(tidy, topic).log.log_start == 5)
 
 
+@shows("index.keys")
+def test_keys_are_indexed_while_the_topic_says_so(
+    node: ThreadedNode, client: Asking, topic: str
+) -> None:
+    client.create(topic, segment_bytes="1000")
+    fill_key(client, topic)
+    client.configure(TOPIC, topic, index_keys="true")
+    node.until(lambda: len(files_of(node, topic, ".keyindex")) == 3)
+    client.configure(TOPIC, topic, index_keys="false")
+
+    node.until(lambda: not files_of(node, topic, ".keyindex"))
+
+
 @shows("schedule.enable")
 def test_messages_wait_for_their_time_beside_a_topic_that_says_so(
     node: ThreadedNode, client: Asking, topic: str
