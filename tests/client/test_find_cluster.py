@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ async def test_the_next_leader_finds_what_was_acknowledged(cluster: LocalCluster
             assert victim is not None
             others = [one for one in cluster.nodes if one != victim]
             await cluster.until(
-                lambda others=others: all(_is_indexed(cluster, one) for one in others),
+                partial(_are_indexed, cluster, others),
                 what="followers have indexed it",
             )
             waiting = asyncio.ensure_future(
@@ -56,6 +57,10 @@ async def test_the_next_leader_finds_what_was_acknowledged(cluster: LocalCluster
             for user, values in sent.items():
                 assert [one.value async for one in finder.find(user)] == values
             await cluster.start(victim)
+
+
+def _are_indexed(cluster: LocalCluster, numbers: list[int]) -> bool:
+    return all(_is_indexed(cluster, one) for one in numbers)
 
 
 def _is_indexed(cluster: LocalCluster, number: int) -> bool:

@@ -143,6 +143,79 @@ def test_places_of_another_payload_are_refused(keys: ModuleType, field: int) -> 
         noted.judge(payload, places, array("q", [0] * 7), 2, 99, -1, {})
 
 
+# --- entries of an index --------------------------------------------------------------------
+
+
+HALVES = (int.from_bytes(SECRET[:8], "little"), int.from_bytes(SECRET[8:], "little"))
+
+
+def hashed(key: bytes) -> int:
+    return preferred.brief_hash(HALVES, key) & 0xFFFFFFFF
+
+
+# SipHash-1-3 of the bytes 0, 1, 2, ... under the key 0, 1, ... 15, as others have it.
+@pytest.mark.parametrize(("length", "expected"), [(0, 0xABAC0158050FC4DC), (1, 0xC9F49BF37D57CA93)])
+def test_entries_are_hashed_as_siphash_is_published(
+    keys: ModuleType, length: int, expected: int
+) -> None:
+    assert keys.brief_hash(HALVES, bytes(range(length))) == expected
+
+
+@given(messages=rows)
+def test_every_key_of_a_batch_has_an_entry(messages: list[Row]) -> None:
+    payload, places = located(messages)
+    expected = [hashed(key) << 32 | 77 for key, _ in messages if key is not None]
+    for keys in KEYS_TWINS:
+        entries = array("Q", [0]) * (len(messages) + 1)
+        end = keys.note_records(payload, places, len(messages), 77, HALVES, entries, 1)
+
+        assert list(entries[1:end]) == expected
+        with pytest.raises(IndexError):
+            keys.note_records(payload, places, len(messages), 77, HALVES, entries, 2)
+
+
+@given(st.lists(st.integers(0, (1 << 64) - 1), max_size=60), st.integers(0, 5))
+def test_entries_are_sorted_and_counted_alike(numbers: list[int], bits: int) -> None:
+    numbers = [number & ~0xFFFFFFFF | place for place, number in enumerate(numbers)]
+    count = len(numbers)
+    for keys in KEYS_TWINS:
+        source, target = array("Q", numbers), array("Q", [0]) * count
+        for shift in (32, 43, 54):
+            keys.sort_pass(source, target, count, shift)
+            source, target = target, source
+        ends = array("I", [0]) * ((1 << bits) + 1)
+        keys.count_buckets(source, count, bits, ends)
+
+        assert list(source) == sorted(numbers)
+        assert list(ends) == [
+            sum(number >> 32 < one << (32 - bits) for number in numbers)
+            for one in range((1 << bits) + 1)
+        ]
+        for number in numbers[:3]:
+            wanted = [
+                one & 0xFFFFFFFF
+                for one in numbers
+                if one >> 32 == number >> 32 and one & 0xFFFFFFFF >= 2
+            ]
+            assert keys.scan_entries(array("Q", numbers), count, number >> 32, 2) == wanted
+
+
+@pytest.mark.parametrize("count", [-1, 3])
+def test_no_more_entries_are_touched_than_there_are(keys: ModuleType, count: int) -> None:
+    two, ends = array("Q", [0, 0]), array("I", [0, 0])
+
+    with pytest.raises(IndexError):
+        keys.sort_pass(two, array("Q", [0] * 9), count, 32)
+    with pytest.raises(IndexError):
+        keys.sort_pass(array("Q", [0] * 9), two, count, 32)
+    with pytest.raises(IndexError):
+        keys.count_buckets(two, count, 0, ends)
+    with pytest.raises(IndexError):
+        keys.count_buckets(two, 2, 1, ends)
+    with pytest.raises(IndexError):
+        keys.scan_entries(two, count, 0, 0)
+
+
 def test_the_pure_codec_locates_alike() -> None:
     messages: list[Row] = [(b"key", b"value"), (None, None), (b"", b""), (b"k" * 200, None)]
     payload, places = located(messages)

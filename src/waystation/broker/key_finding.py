@@ -46,7 +46,8 @@ from waystation.telemetry.metrics import Registry
 __all__ = ["KeyFinding", "Page", "Search"]
 
 _events = get_logger("key-index")
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LOOK_S: Final = 0.5
 # What the thread does in one go: some milliseconds.

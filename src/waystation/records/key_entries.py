@@ -36,7 +36,7 @@ def secret_of(content: bytes) -> Secret:
 
 def hash_of(secret: bytes, key: bytes) -> int:
     """The 32 bits that stand for ``key``."""
-    return int.from_bytes(keys.key_hash(secret, key)[:4], "little")
+    return keys.brief_hash(secret_of(secret), key) & 0xFFFFFFFF
 
 
 def sorted_entries(entries: "array[int]", count: int) -> "array[int]":

@@ -91,7 +91,7 @@ cpdef Py_ssize_t note_batches(
     unsigned long long[::1] entries, Py_ssize_t to,
 ) except -1
 
-@cython.locals(low=cython.ulonglong, _high=cython.ulonglong)
+@cython.locals(low=cython.ulonglong)
 cdef Py_ssize_t _note_entries(
     const unsigned char[::1] view, long long[::1] places, Py_ssize_t at, Py_ssize_t stop,
     unsigned long long position, unsigned long long first, unsigned long long second,
@@ -133,6 +133,16 @@ cdef int _check_range(
     end=cython.Py_ssize_t, _=cython.int,
 )
 cdef inline (unsigned long long, unsigned long long) _hash(
+    unsigned long long first, unsigned long long second, const unsigned char[::1] view,
+    Py_ssize_t at, Py_ssize_t length,
+) noexcept
+
+@cython.locals(
+    a=cython.ulonglong, b=cython.ulonglong, c=cython.ulonglong, d=cython.ulonglong,
+    word=cython.ulonglong, byte=cython.ulonglong, shift=cython.int, end=cython.Py_ssize_t,
+    _=cython.int,
+)
+cdef inline unsigned long long _brief_hash(
     unsigned long long first, unsigned long long second, const unsigned char[::1] view,
     Py_ssize_t at, Py_ssize_t length,
 ) noexcept

@@ -25,6 +25,7 @@ from waystation.records.record import Buffer
 __all__ = [
     "SLOT_BYTES",
     "KeyMap",
+    "brief_hash",
     "count_buckets",
     "key_hash",
     "note_batches",
@@ -260,6 +261,11 @@ def key_hash(secret: bytes, key: bytes) -> bytes:
     return int(low).to_bytes(8, "little") + int(high).to_bytes(8, "little")
 
 
+def brief_hash(secret: tuple[int, int], key: bytes) -> int:
+    """The 64 bits that stand for ``key`` in an index, where a hit is compared with the key."""
+    return int(_brief_hash(secret[0], secret[1], key, 0, len(key)))
+
+
 def note_records(
     payload: Buffer,
     places: "array[int]",
@@ -271,7 +277,7 @@ def note_records(
 ) -> int:
     """Write an entry for each key of a batch at ``position`` from ``entries[to]`` on; the new end.
 
-    An entry is the lowest 32 bits of the key's hash above the batch's position.
+    An entry is the lowest 32 bits of the key's brief hash above the batch's position.
     """
     first = secret[0]
     second = secret[1]
@@ -325,7 +331,7 @@ def _note_entries(
 ) -> int:
     while at < stop:
         if places[at + _KEY_BYTES] >= 0:
-            low, _high = _hash(first, second, view, places[at + _KEY_AT], places[at + _KEY_BYTES])
+            low = _brief_hash(first, second, view, places[at + _KEY_AT], places[at + _KEY_BYTES])
             entries[to] = ((low & _HALF) << 32) | position
             to += 1
         at += _FIELDS
@@ -438,6 +444,35 @@ def _hash(first: int, second: int, view: Buffer, at: int, length: int) -> tuple[
     for _ in range(4):
         a, b, c, d = _round(a, b, c, d)
     return low, a ^ b ^ c ^ d
+
+
+def _brief_hash(first: int, second: int, view: Buffer, at: int, length: int) -> int:
+    """SipHash-1-3 with an output of one word: half the time of the other."""
+    a = first ^ _A
+    b = second ^ _B
+    c = first ^ _C
+    d = second ^ _D
+    end = at + length
+    while end - at >= 8:
+        word = _word(view, at)
+        d ^= word
+        a, b, c, d = _round(a, b, c, d)
+        a ^= word
+        at += 8
+    word = (length & 0xFF) << 56
+    shift = 0
+    while at < end:
+        byte = view[at]
+        word |= byte << shift
+        shift += 8
+        at += 1
+    d ^= word
+    a, b, c, d = _round(a, b, c, d)
+    a ^= word
+    c ^= 0xFF
+    for _ in range(3):
+        a, b, c, d = _round(a, b, c, d)
+    return a ^ b ^ c ^ d
 
 
 def _round(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:

@@ -55,7 +55,7 @@ class Block(NamedTuple):
     """Positions in the segment: it covers ``[start, end)``."""
     last_at: int
     """Where the last batch in there begins."""
-    count: int
+    entries: int
     bits: int
     secret: bytes
     last_header: bytes
@@ -63,7 +63,7 @@ class Block(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Of the block in its file."""
-        return self.entries_at - self.at + self.count * _ENTRY_BYTES
+        return self.entries_at - self.at + self.entries * _ENTRY_BYTES
 
     @property
     def entries_at(self) -> int:
@@ -136,7 +136,7 @@ def find_positions(
 
     HOT: per look-up once for each block of what is looked at.
     """
-    if not block.count:
+    if not block.entries:
         return []
     bucket = wanted >> (_HASH_BITS - block.bits)
     ends = array(
