@@ -51,7 +51,7 @@ __all__ = [
     "view_of",
 ]
 
-_WINDOW_BYTES: Final = 256 << 10
+_WINDOW_BYTES: Final = 120 << 10
 _BATCH_READ_BYTES: Final = 4 << 10
 _POSITIONS: Final = 64
 _SEGMENTS: Final = 16
