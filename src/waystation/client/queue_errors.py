@@ -13,6 +13,7 @@ from waystation.model.errors import (
 from waystation.model.ids import TopicPartition
 
 __all__ = [
+    "STRAYED",
     "NotHeldError",
     "SettlementUnknownError",
     "not_served",
@@ -20,6 +21,15 @@ __all__ = [
     "unknown_queue",
 ]
 
+STRAYED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.FENCED_STATE_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+)
+"""A partition is not to be had from this leader, and nothing of it is held any more."""
 _SHOWN = 5
 
 

@@ -16,8 +16,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from waystation.client.connection import Connection
 from waystation.client.errors import ClosedError, error_of, is_retriable
+from waystation.client.queue_errors import STRAYED
 from waystation.client.queue_halves import culprits
-from waystation.client.queue_lease import Hold, Lease
+from waystation.client.queue_holdings import Holdings
+from waystation.client.queue_lease import Lease
 from waystation.client.queue_message import QueueMessage
 from waystation.client.queue_records import acquired_in, messages_in
 from waystation.client.queue_requests import (
@@ -53,14 +55,6 @@ _RACES_MAX = 8
 _RACE_S = 0.002
 _CLOSING_S = 2.0
 _UNANSWERED = "could not be settled: its leader did not answer for it"
-_STRAYED = (
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.UNKNOWN_LEADER_EPOCH,
-    ErrorCode.FENCED_STATE_EPOCH,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-)
 
 
 class QueueSession:
@@ -72,9 +66,7 @@ class QueueSession:
         self._around = around
         self._wanted: dict[Place, TopicPartition] = {}
         self._told: dict[Place, TopicPartition] = {}
-        self._known: dict[TopicPartition, Place] = {}
-        """Also partitions that are not read any more: what is held of them is still settled."""
-        self._holds: dict[TopicPartition, Hold] = {}
+        self._holdings = Holdings(self)
         self._epoch = OPEN_SESSION
         self._life = 0
         """How many sessions with this leader have ended."""
@@ -91,10 +83,7 @@ class QueueSession:
         """Read these from now on."""
         if partitions == self._wanted:
             return
-        for place, where in partitions.items():
-            if self._known.get(where, place) != place:
-                self._let_go(where, f"topic {where.topic} was deleted and made anew")
-            self._known[where] = place
+        self._holdings.reads(partitions)
         self._wanted = partitions
         self._changed.set()
 
@@ -141,7 +130,7 @@ class QueueSession:
         if self._epoch == OPEN_SESSION:
             batch.refused("is not held any more: the queue was closed")
             return
-        places = self._places()
+        places = self._holdings.places()
         request = end_request(self._around.name, batch, places)
         try:
             async with asyncio.timeout(_CLOSING_S):
@@ -184,7 +173,7 @@ class QueueSession:
             self._check_same(connection)
             batch = self._gathered(for_fetch=True) if self._epoch else Batch()
             # Who fails meanwhile may forget where something is: the answer is about these.
-            places, life = self._places(), self._life
+            places, life = self._holdings.places(), self._life
             answer = self._start_fetch(connection, batch, places)
         try:
             self._fetching_since = self._loop.time()
@@ -262,11 +251,8 @@ class QueueSession:
             self.settle(where, offset, RELEASE)
         if found.damage is not None:
             self._around.troubled(found.damage)
-        hold = self._holds.get(where)
-        if hold is None:
-            hold = self._holds[where] = Hold(self, where)
         unsettled = {Offset(row[0]) for row, _ in found.rows}
-        lease = Lease(hold, self._loop.time() + self.lock_s, unsettled)
+        lease = Lease(self._holdings.of(where), self._loop.time() + self.lock_s, unsettled)
         return messages_in(found, *where, lease)
 
     # --- telling --------------------------------------------------------------------------------
@@ -300,7 +286,7 @@ class QueueSession:
 
     async def _tell(self, kinds: dict[TopicPartition, Kinds]) -> dict[TopicPartition, str]:
         """One request; the partitions that refused all of theirs, and why."""
-        places = self._places()
+        places = self._holdings.places()
         request = acknowledge_request(self._around.name, self._epoch, kinds, places)
         told = await self._ask(request)
         for attempt in range(_RACES_MAX):
@@ -316,7 +302,7 @@ class QueueSession:
             self.lock_s = told.acquisition_lock_timeout_ms / 1_000
         for place, one in settled_in(told).items():
             where = places.get(place)
-            if where is not None and one.error_code in _STRAYED:
+            if where is not None and one.error_code in STRAYED:
                 hint = one.current_leader.leader_id, one.current_leader.leader_epoch
                 self._failed(where, one.error_code, one.error_message, hint, told)
         return self._refusals(told, kinds, places)
@@ -336,11 +322,7 @@ class QueueSession:
         async def tell(part: Kinds) -> str | None:
             return (await self._tell({where: part})).get(where)
 
-        def is_over() -> bool:
-            hold = self._holds.get(where)
-            return hold is None or hold.lost is not None
-
-        return await culprits(kinds, why, tell, is_over)
+        return await culprits(kinds, why, tell, lambda: not self._holdings.has(where))
 
     async def _ask(self, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
         router = self._around.router
@@ -391,8 +373,8 @@ class QueueSession:
     ) -> None:
         """A partition is not to be had here, or not now."""
         error = error_of(code, f"partition {where}", said)
-        if code in _STRAYED:
-            self._let_go(where, str(error))
+        if code in STRAYED:
+            self._holdings.let_go(where, str(error))
             named = hint if hint[0] >= 0 else None
             at = where_leaders_are(response)
             self._around.router.strayed(where, self.node, named, at)
@@ -406,24 +388,13 @@ class QueueSession:
             return f"is not held any more: {said or 'its lock is over, and others may have it'}"
         return f"could not be settled: {error_of(code, f'partition {where}', said)}"
 
-    def _let_go(self, where: TopicPartition, why: str) -> None:
-        """Nothing of a partition is held any more."""
-        hold = self._holds.pop(where, None)
-        if hold is not None:
-            hold.lost = why
-
     def _lose(self, why: str) -> None:
         """The session is over, and with it everything held in it."""
-        for hold in self._holds.values():
-            hold.lost = why
-        self._holds, self._told = {}, {}
-        self._known = {where: place for place, where in self._wanted.items()}
+        self._holdings.lose(why, self._wanted)
+        self._told = {}
         self._epoch, self._connection = OPEN_SESSION, None
         self._life += 1
         self._gathered().refused(f"is not held any more: {why}")
-
-    def _places(self) -> Places:
-        return {place: where for where, place in self._known.items()}
 
     def _next_epoch(self) -> None:
         self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
