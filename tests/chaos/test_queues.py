@@ -153,6 +153,7 @@ class Crowd:
         blows = [self._kill, self._kill, self._freeze, self._freeze, self._kill_broker]
         blows += [self._restart_broker] if SOAKING else []
         deadline = time.monotonic() + duration_s
+        self._kill_broker()  # at least one, however short it is
         while time.monotonic() < deadline:
             time.sleep(self._chance.uniform(*_WAIT_S))
             self._chance.choice(blows)()
