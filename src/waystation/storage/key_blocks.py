@@ -33,6 +33,7 @@ of each log; and so many more are looked at for each look-up."""
 
 _MAGIC: Final = b"WSKEYS1\n"
 _HEADER: Final = struct.Struct(f"<8sqIIIIIB16s{HEADER_BYTES}sI")
+_ENDS: Final = struct.Struct("<II")
 _CHECKSUM: Final = struct.Struct("<I")
 _HEAD_BYTES: Final = _HEADER.size + _CHECKSUM.size
 _ENTRY_BYTES: Final = 8
@@ -139,10 +140,7 @@ def find_positions(
     if not block.entries:
         return []
     bucket = wanted >> (_HASH_BITS - block.bits)
-    ends = array(
-        "I", file.pread(2 * _BUCKET_BYTES, block.at + _HEAD_BYTES + _BUCKET_BYTES * bucket)
-    )
-    low, high = ends[0], ends[1]
+    low, high = _ENDS.unpack(file.pread(_ENDS.size, block.at + _HEAD_BYTES + 4 * bucket))
     if low == high:
         return []
     first, behind = wanted << 32 | max(since, 0), (wanted + 1) << 32
@@ -152,7 +150,8 @@ def find_positions(
     while low < high and len(found) < most:
         some = min(high - low, _READ_ENTRIES)
         entries = array("Q", file.pread(some * _ENTRY_BYTES, block.entries_at + low * _ENTRY_BYTES))
-        for entry in entries[bisect_left(entries, first) :]:
+        for number in range(bisect_left(entries, first), some):
+            entry = entries[number]
             if entry >= behind:
                 return found[:most]
             # A key that a batch has twice is noted twice.

@@ -130,6 +130,7 @@ def simulated_threads(schedule: Schedule) -> Iterator[None]:
             "waystation.broker.holdings.Worker": _Worker,
             "waystation.storage.directory.ThreadPoolExecutor": _Pool,
             "waystation.broker.cleaning.ThreadPoolExecutor": _Pool,
+            "waystation.broker.key_finding.ThreadPoolExecutor": _Pool,
             "waystation.storage.journal.time": virtual_time,
             "waystation.storage.flusher.time": virtual_time,
         }.items():
