@@ -21,7 +21,7 @@ from waystation.records.codec import BATCH_FIELDS
 from waystation.records.header import HEADER_BYTES
 from waystation.records.sieve import Places, whole_batch
 
-__all__ = ["KeyEntries", "Places", "Secret", "hash_of", "secret_of", "sorted_entries"]
+__all__ = ["KeyEntries", "Places", "Secret", "Sorting", "hash_of", "secret_of"]
 
 Secret = tuple[int, int]
 
@@ -39,13 +39,23 @@ def hash_of(secret: bytes, key: bytes) -> int:
     return keys.brief_hash(secret_of(secret), key) & 0xFFFFFFFF
 
 
-def sorted_entries(entries: "array[int]", count: int) -> "array[int]":
-    """The first ``count`` of them in order, of which those of one hash were."""
-    source, target = entries[:count], array("Q", bytes(8 * count))
-    for shift in _PASSES:
-        keys.sort_pass(source, target, count, shift)
-        source, target = target, source
-    return source
+class Sorting:
+    """Memory in which entries are sorted, used again for the next: new memory costs more."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self) -> None:
+        self._first, self._second = array("Q"), array("Q")
+
+    def sort(self, entries: "array[int]", count: int) -> "array[int]":
+        """The first ``count`` of them in order, of which those of one hash were; until the next."""
+        if len(self._first) < count:
+            self._first, self._second = (array("Q", bytes(8 * count)) for _ in range(2))
+        source, target, spare = entries, self._first, self._second
+        for shift in _PASSES:
+            keys.sort_pass(source, target, count, shift)
+            source, target, spare = target, spare, target
+        return source
 
 
 class KeyEntries:

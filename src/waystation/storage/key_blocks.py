@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from waystation.records import keys
-from waystation.records.header import HEADER_BYTES
-from waystation.records.key_entries import KeyEntries, sorted_entries
+from waystation.records.header import HEADER_BYTES, Buffer
+from waystation.records.key_entries import KeyEntries, Sorting
 from waystation.runtime.regions import ReadableFile
 
 __all__ = ["BLOCK_ENTRIES", "Block", "encode_block", "find_positions", "read_block"]
@@ -73,14 +73,20 @@ class Block(NamedTuple):
 
 
 def encode_block(
-    noted: KeyEntries, secret: bytes, base_offset: int, at: int, start: int, end: int
-) -> tuple[Block, bytes]:
-    """The block of what was noted of ``[start, end)``, to be written at ``at``."""
+    noted: KeyEntries,
+    sorting: Sorting,
+    secret: bytes,
+    base_offset: int,
+    at: int,
+    start: int,
+    end: int,
+) -> tuple[Block, list[Buffer]]:
+    """The block of what was noted of ``[start, end)``, to be written at ``at`` in these pieces."""
     count = noted.count
     bits = max(count.bit_length() - _BUCKET_ENTRIES_BITS, 0)
-    entries, ends = sorted_entries(noted.entries, count), array("I", bytes(4 * ((1 << bits) + 1)))
+    entries, ends = sorting.sort(noted.entries, count), array("I", bytes(4 * ((1 << bits) + 1)))
     keys.count_buckets(entries, count, bits, ends)
-    body = ends.tobytes() + entries.tobytes()
+    body = [memoryview(ends).cast("B"), memoryview(entries)[:count].cast("B")]
     head = _HEADER.pack(
         _MAGIC,
         base_offset,
@@ -92,10 +98,10 @@ def encode_block(
         bits,
         secret,
         noted.last_header,
-        crc32c(body),
+        crc32c(body[1], crc32c(body[0])),
     )
     block = Block(at, start, end, noted.last_at, count, bits, secret, noted.last_header)
-    return block, head + _CHECKSUM.pack(crc32c(head)) + body
+    return block, [head + _CHECKSUM.pack(crc32c(head)), *body]
 
 
 def read_block(

@@ -24,7 +24,7 @@ from waystation.model.offsets import Offset
 from waystation.records.batch import rows_of
 from waystation.records.endings import Aborted
 from waystation.records.header import BatchHeader, check, peek
-from waystation.records.key_entries import KeyEntries, Places, hash_of
+from waystation.records.key_entries import KeyEntries, Places, Sorting, hash_of
 from waystation.records.keys import scan_entries
 from waystation.records.record import Row
 from waystation.runtime.regions import ReadableFile
@@ -107,7 +107,7 @@ class Found(NamedTuple):
 class Tools:
     """What the thread shares among all logs."""
 
-    __slots__ = ("block_entries", "open_files", "places", "secret", "wrote")
+    __slots__ = ("block_entries", "open_files", "places", "secret", "sorting", "wrote")
 
     def __init__(
         self,
@@ -121,6 +121,7 @@ class Tools:
         self.secret = secret
         self.open_files = open_files
         self.places = Places()
+        self.sorting = Sorting()
         self.wrote = wrote
 
 
@@ -383,8 +384,9 @@ class _SegmentKeys:
         if noted.last_at < 0:
             return
         log, start = view.log, self._blocks[-1].end if self._blocks else 0
-        block, content = encode_block(
-            noted, self._tools.secret, self._base, self._size_bytes, start, self.covered
+        tools = self._tools
+        block, pieces = encode_block(
+            noted, tools.sorting, tools.secret, self._base, self._size_bytes, start, self.covered
         )
         with log.cutting:
             if log.cuts != view.cuts or not log.directory.holds(log):
@@ -394,8 +396,11 @@ class _SegmentKeys:
                 raise OSError(errno.ENOSPC, f"{log.directory.path} is full")
             file = self._handle.file()
             file.truncate(self._size_bytes)
-            file.pwrite(content, self._size_bytes)
-        self._tools.wrote(len(content))
+            at = self._size_bytes
+            for piece in pieces:
+                file.pwrite(piece, at)
+                at += len(piece)
+        tools.wrote(block.size_bytes)
         self._blocks.append(block)
         self._size_bytes += block.size_bytes
         noted.clear()
