@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 _LOOK_S: Final = 0.5
 # What the thread does in one go: some milliseconds.
-_STEP_BYTES: Final = 1 << 20
+_STEP_BYTES: Final = 4 << 20
 _READ_BYTES: Final = 1 << 20
 # How long a search goes on before it says how far it came.
 _BUSY_S: Final = 0.2
