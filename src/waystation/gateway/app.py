@@ -1,15 +1,14 @@
 """The HTTP application, and how it is served beside the broker.
 
-Starlette and uvicorn are imported here by the functions that need them: a node with HTTP turned
-off does not pay their 90 ms and 11 MB.
+uvicorn is imported here by the functions that need it, and everything beyond health when the first
+call for it comes: a node with HTTP turned off, or never asked, does not pay for them.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from waystation.gateway.health import Readiness, health_routes
 from waystation.runtime import sockets
 from waystation.runtime.tasks import spawn
 from waystation.telemetry.logs import get_logger
@@ -17,36 +16,114 @@ from waystation.telemetry.metrics import Registry
 
 if TYPE_CHECKING:
     import uvicorn
-    from starlette.applications import Starlette
+
+    from waystation.client.transport import Connect
+    from waystation.gateway.asgi import Gateway
+    from waystation.gateway.bodies import Limits
+    from waystation.gateway.clients import Clients
+    from waystation.gateway.health import Readiness
+    from waystation.gateway.routes import Route, Routes
 
 _events = get_logger("gateway")
 _GRACE_S: Final = 5
 
 
-def build_app(registry: Registry, readiness: Readiness) -> "Starlette":
-    """The application of one node."""
-    from starlette.applications import Starlette
+class Reach(NamedTuple):
+    """How the gateway's clients reach the cluster: where to begin, and by which connections."""
 
-    return Starlette(routes=health_routes(registry, readiness))
+    bootstrap: str
+    connect: "Connect"
+
+
+class App:
+    """The application of one node; health from the start, the rest from its first call on."""
+
+    def __init__(
+        self, health: "list[Route]", reach: Reach | None, limits: "Limits | None" = None
+    ) -> None:
+        from waystation.gateway.bodies import Limits
+        from waystation.gateway.clients import Clients
+        from waystation.gateway.routes import Routes
+
+        self.limits = limits or Limits()
+        self._health = health
+        self._reach = reach
+        self._clients: Clients | None = None
+        if reach is not None:
+            self._clients = Clients(
+                *reach, waiting=self.limits.waiting, message_bytes=self.limits.body_bytes
+            )
+        self._paths = frozenset(route.path for route in health)
+        self._first = self._gateway(Routes(health))
+        self._whole: Gateway | None = None if reach is not None else self._first
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        gateway = self._whole
+        if gateway is None:
+            gateway = self._first
+            if scope["type"] != "http" or scope["path"] not in self._paths:
+                gateway = await self._load()
+        await gateway(scope, receive, send)
+
+    async def aclose(self) -> None:
+        """Close the clients: calls that need them are refused from now on."""
+        if self._clients is not None:
+            await self._clients.close()
+
+    async def _load(self) -> "Gateway":
+        routes = await asyncio.to_thread(_all_routes, self._health)
+        if self._whole is None:
+            self._whole = self._gateway(routes)
+        return self._whole
+
+    def _gateway(self, routes: "Routes") -> "Gateway":
+        from waystation.gateway.asgi import Gateway
+
+        # Without any, nobody calls for them.
+        return Gateway(routes, cast("Clients", self._clients), self.limits)
+
+
+def build_app(
+    registry: Registry,
+    readiness: "Readiness",
+    reach: Reach | None = None,
+    limits: "Limits | None" = None,
+) -> App:
+    """The application of one node; without ``reach`` it has health and metrics only."""
+    from waystation.gateway.health import health_routes
+
+    return App(health_routes(registry, readiness), reach, limits)
 
 
 class HttpServer:
     """A served application; ``port`` is the one that was bound."""
 
-    def __init__(self, server: "uvicorn.Server", serving: "asyncio.Task[Any]", port: int) -> None:
+    def __init__(
+        self,
+        server: "uvicorn.Server",
+        serving: "asyncio.Task[Any]",
+        watching: "asyncio.Task[Any]",
+        port: int,
+    ) -> None:
         self._server = server
         self._serving = serving
+        self._watching = watching
         self.port = port
 
     async def aclose(self) -> None:
         """Let nobody in, finish what was asked within seconds, close the rest."""
         self._server.should_exit = True
         await asyncio.wait([self._serving])
+        self._watching.cancel()
+        await asyncio.wait([self._watching])
 
 
-async def serve_http(app: "Starlette", host: str, port: int) -> HttpServer:
+async def serve_http(app: App, host: str, port: int) -> HttpServer:
     """Serve ``app`` on the running loop; returns once clients are let in."""
     import uvicorn
+
+    from waystation.gateway.protocol import bounded_protocol, watch
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
@@ -64,11 +141,15 @@ async def serve_http(app: "Starlette", host: str, port: int) -> HttpServer:
     server = Server(
         uvicorn.Config(
             app,
+            http=bounded_protocol(app.limits),
+            ws="none",
+            interface="asgi3",
             log_config=None,
-            log_level="warning",
+            log_level="error",
             access_log=False,
             server_header=False,
             lifespan="off",
+            timeout_keep_alive=app.limits.idle_s,
             timeout_graceful_shutdown=_GRACE_S,
         )
     )
@@ -76,5 +157,12 @@ async def serve_http(app: "Starlette", host: str, port: int) -> HttpServer:
     await asyncio.wait((started, serving), return_when=asyncio.FIRST_COMPLETED)
     if not started.done():
         raise RuntimeError("HTTP did not start") from serving.exception()
+    watching = spawn(watch(server.server_state.connections), "http-watch")
     _events.info("http.started", host=host, port=bound_port)
-    return HttpServer(server, serving, bound_port)
+    return HttpServer(server, serving, watching, bound_port)
+
+
+def _all_routes(health: "list[Route]") -> "Routes":
+    from waystation.gateway.rest import rest_routes
+
+    return rest_routes(health)

@@ -6,35 +6,75 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
+import msgspec
+
+from waystation.gateway.routes import Call, Reply, Route
 from waystation.telemetry.exposition import CONTENT_TYPE, scrape
 from waystation.telemetry.metrics import Registry
 from waystation.version import VERSION
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
+__all__ = ["Health", "Readiness", "Ready", "health_routes"]
 
 Readiness = Callable[[], Sequence[str]]
 """What the node still waits for; nothing once it is ready."""
 
 
-def health_routes(registry: Registry, readiness: Readiness) -> list["Route"]:
+class Health(msgspec.Struct):
+    """The process answers."""
+
+    healthy: bool
+    version: str
+
+
+class Ready(msgspec.Struct):
+    """Whether clients may be sent here."""
+
+    ready: bool
+    waiting_for: list[str]
+    """What the node still waits for."""
+
+
+def health_routes(registry: Registry, readiness: Readiness) -> list[Route]:
     """The routes that every node has."""
-    from starlette.responses import JSONResponse, Response
-    from starlette.routing import Route
 
-    async def healthz(_: "Request") -> "Response":
-        return JSONResponse({"healthy": True, "version": VERSION})
+    async def healthz(_: Call[Any, Any]) -> Health:
+        return Health(True, VERSION)
 
-    async def readyz(_: "Request") -> "Response":
+    async def readyz(_: Call[Any, Any]) -> Reply:
         waiting_for = list(readiness())
-        status = 503 if waiting_for else 200
-        return JSONResponse({"ready": not waiting_for, "waiting_for": waiting_for}, status)
+        answer = Ready(not waiting_for, waiting_for)
+        return Reply(msgspec.json.encode(answer), 503 if waiting_for else 200)
 
-    async def metrics(_: "Request") -> "Response":
-        return Response(await scrape(registry), media_type=CONTENT_TYPE)
+    async def metrics(_: Call[Any, Any]) -> Reply:
+        return Reply(await scrape(registry), media_type=CONTENT_TYPE)
 
-    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    return [
+        Route(
+            method="GET",
+            path="/healthz",
+            summary="Does the process answer?",
+            tag="health",
+            handler=healthz,
+            answer=Health,
+        ),
+        Route(
+            method="GET",
+            path="/readyz",
+            summary="May clients be sent here?",
+            tag="health",
+            handler=readyz,
+            answer=Ready,
+            others={503: Ready},
+        ),
+        Route(
+            method="GET",
+            path="/metrics",
+            summary="Everything measured, as Prometheus reads it",
+            tag="health",
+            handler=metrics,
+            answer=str,
+            answer_types=(CONTENT_TYPE,),
+        ),
+    ]

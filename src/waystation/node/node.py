@@ -41,7 +41,7 @@ from waystation.telemetry.metrics import Registry
 from waystation.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
-    from waystation.gateway.app import HttpServer
+    from waystation.gateway.app import App, HttpServer
 
 _events = get_logger("node")
 
@@ -91,6 +91,7 @@ class Node:
         self._broker: Broker | None = None
         self._listener: Listener | None = None
         self._inside: InProcess | None = None
+        self._app: App | None = None
         self._http: HttpServer | None = None
 
     async def start(self) -> None:
@@ -164,6 +165,8 @@ class Node:
             self._broker.answer_waiting()
         if self._listener is not None:
             await self._listener.drain(self.settings.broker.controlled_shutdown_timeout_ms / 1_000)
+        if self._app is not None:
+            await self._app.aclose()
         if self._inside is not None:
             self._inside.close()
         await self._tasks.aclose()
@@ -221,10 +224,11 @@ class Node:
         wanted = self.settings.addresses.http
         if wanted == "none":
             return
-        from waystation.gateway.app import build_app, serve_http
+        from waystation.gateway.app import Reach, build_app, serve_http
 
         address = parse_address("--http", wanted)
-        app = build_app(self.registry, self._waiting_for)
+        reach = Reach(self.bootstrap, self.connect)
+        app = self._app = build_app(self.registry, self._waiting_for, reach)
         try:
             self._http = await serve_http(app, *address)
         except OSError as error:

@@ -1,0 +1,157 @@
+"""What comes in, checked against the route that was called.
+
+``Checked`` is made once per route and holds its decoders.  Every mistake is told with the field it
+was made in.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from waystation.gateway.problems import ProblemError, refusal
+from waystation.gateway.routes import JSON, NDJSON, Route
+
+__all__ = ["Checked"]
+
+_AT: Final = re.compile(r" - at `(?:key in )?\$(?:\.|\[\.\.\.\]\.?)?([^`]*)`$")
+_NAMED: Final = re.compile(r"field `([^`]+)`")
+_MOST_PARAMETERS: Final = 50
+_FITTING: Final = "GET /openapi.json says what fits"
+
+
+class Checked:
+    """One route with its decoders."""
+
+    __slots__ = ("__dict__", "_json", "_lines", "_names", "_params", "route")
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self._names = route.names
+        self._params = route.parameters
+
+    def parameters(self, values: list[str], query: bytes) -> Any:
+        """The parameters of the path, of which ``values`` are the parts, and of the query."""
+        if self._params is None:
+            if query:
+                raise _unknown_parameter(_query(query))
+            return None
+        given: dict[str, str] = dict(zip(self._names, values, strict=True))
+        if query:
+            for name, value in _query(query).items():
+                if name in given:
+                    raise _unknown_parameter({name: value})
+                given[name] = value
+        try:
+            return msgspec.convert(given, self._params, strict=False)
+        except msgspec.ValidationError as error:
+            raise _invalid("parameter", error) from None
+
+    def body(self, body: bytes, headers: Mapping[bytes, bytes]) -> Any:
+        """The body as the route's type, or as a list of it if it came as NDJSON."""
+        if self.route.body is None:
+            return None
+        if not body and self.route.body_optional:
+            body = b"{}"
+        elif self._is_lines(headers.get(b"content-type", b"")):
+            return _decoded(self._line_decoder.decode_lines, body)
+        return _decoded(self._decoder.decode, body)
+
+    def _is_lines(self, content_type: bytes) -> bool:
+        """Whether the body is NDJSON; a problem if it is neither that nor JSON."""
+        if content_type == b"application/json" and JSON in self.route.media_types:
+            return False
+        plain = content_type.partition(b";")[0].strip().lower().decode("latin-1")
+        if plain == NDJSON and self.route.lines is not None:
+            return True
+        if plain in self.route.media_types or "*/*" in self.route.media_types:
+            return False
+        fitting = [*self.route.media_types, *([NDJSON] if self.route.lines is not None else [])]
+        raise refusal(
+            415,
+            "unsupported-media-type",
+            f"the body comes as {plain!r}" if plain else "the body's type is not said",
+            field="Content-Type",
+            remedy=f"send it as {' or '.join(fitting)}",
+        )
+
+    @cached_property
+    def _decoder(self) -> "msgspec.json.Decoder[Any]":
+        return msgspec.json.Decoder(self.route.body)
+
+    @cached_property
+    def _line_decoder(self) -> "msgspec.json.Decoder[Any]":
+        return msgspec.json.Decoder(self.route.lines)
+
+
+def _decoded(decode: Any, body: bytes) -> Any:
+    try:
+        return decode(body)
+    except msgspec.ValidationError as error:
+        raise _invalid("field", error) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise refusal(
+            400,
+            "malformed-json",
+            f"the body is not JSON: {error}",
+            remedy="send JSON in UTF-8; if you do, something on the way has cut it",
+        ) from None
+
+
+def _query(query: bytes) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_MOST_PARAMETERS,
+        )
+    except (UnicodeError, ValueError) as error:
+        raise refusal(
+            400,
+            "malformed-query",
+            f"the query cannot be read: {error}",
+            remedy="UTF-8, percent-encoded: name=value&name=value",
+        ) from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name in found:
+            raise refusal(
+                400,
+                "invalid-parameter",
+                f"parameter {name!r} is given more than once",
+                field=name,
+                remedy="give it once",
+            )
+        found[name] = value
+    return found
+
+
+def _unknown_parameter(given: Mapping[str, str]) -> ProblemError:
+    name = next(iter(given), "")
+    return refusal(
+        400,
+        "invalid-parameter",
+        f"there is no parameter {name!r} in the query of this call",
+        field=name,
+        remedy=f"leave it away; {_FITTING}",
+    )
+
+
+def _invalid(what: str, error: msgspec.ValidationError) -> ProblemError:
+    told = str(error)
+    at = _AT.search(told)
+    field = at[1] if at else ""
+    named = _NAMED.search(told)
+    if named:
+        field = f"{field}.{named[1]}" if field else named[1]
+    return refusal(
+        400,
+        f"invalid-{what}",
+        told.replace("`", "'"),
+        field=field or None,
+        remedy=_FITTING,
+    )

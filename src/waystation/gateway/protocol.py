@@ -1,0 +1,164 @@
+"""HTTP connections that cannot be held open for nothing.
+
+uvicorn bounds how long a connection rests between requests.  What it leaves open is bounded here:
+
+- a request must arrive whole, header and body, within ``request_s``;
+- an answer must be taken within the same time;
+- its header lines are bounded in bytes, and connections in number.
+
+The clock is looked at once per second for all connections, so that a request costs no timer.
+"""
+
+import asyncio
+import contextlib
+import socket
+from typing import Any, Final
+
+import httptools
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from waystation.gateway.bodies import Limits
+from waystation.gateway.problems import PROBLEM_JSON, ProblemError, refusal
+
+__all__ = ["bounded_protocol", "watch"]
+
+_LOOK_S: Final = 1.0
+_REASONS: Final = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection; ``begun_at`` is since when something is under way on it."""
+
+    limits = Limits()
+    begun_at: float | None = None
+    _header_bytes = 0
+    _refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count it; a silent one is under way from the start."""
+        super().connection_made(transport)
+        self.begun_at = self.loop.time()
+        plain: socket.socket | None = transport.get_extra_info("socket")
+        if plain is not None:
+            with contextlib.suppress(OSError):
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self.connections) > self.limits.connections:
+            self.refuse(
+                refusal(
+                    503,
+                    "too-many-connections",
+                    f"{self.limits.connections} connections are open already",
+                    remedy="keep connections and use them again, or ask another node",
+                )
+            )
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes; none count any more once the caller was refused."""
+        if not self._refused:
+            super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._header_bytes = 0
+        self.begun_at = self.loop.time()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the address."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header line."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_message_complete(self) -> None:
+        """The request is whole; its answer takes what it takes."""
+        super().on_message_complete()
+        self.begun_at = None
+
+    def pause_writing(self) -> None:
+        """The caller does not read; it has as long as for a request."""
+        super().pause_writing()
+        self.begun_at = self.loop.time()
+
+    def resume_writing(self) -> None:
+        """The caller reads again."""
+        super().resume_writing()
+        self.begun_at = None
+
+    def send_400_response(self, msg: str) -> None:
+        """What the parser cannot read is a problem as others are."""
+        if not self._refused:
+            self.refuse(
+                refusal(400, "malformed-http", "that is not HTTP/1.1", remedy="use an HTTP client")
+            )
+
+    def refuse(self, error: ProblemError) -> None:
+        """Answer before, or instead of, the application, and end the connection."""
+        self._refused = True
+        body, status = msgspec.json.encode(error.problem), error.problem.status
+        started = self.cycle is not None and self.cycle.response_started
+        if not started or self.cycle.response_complete:
+            self.transport.write(
+                b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n"
+                b"connection: close\r\n\r\n%s"
+                % (status, _REASONS[status], PROBLEM_JSON, len(body), body)
+            )
+        self.transport.close()
+
+    def check(self, now: float) -> None:
+        """Let go of a caller that takes too long."""
+        begun_at, limit_s = self.begun_at, self.limits.request_s
+        if begun_at is None or now - begun_at <= limit_s or self.transport.is_closing():
+            return
+        if self.flow.write_paused:
+            self.transport.abort()
+            return
+        self.refuse(
+            refusal(
+                408,
+                "request-too-slow",
+                f"the request did not arrive whole within {limit_s:g} s",
+                remedy="send it at once, or in several requests",
+            )
+        )
+
+    def _count(self, more: int) -> None:
+        self._header_bytes += more
+        if self._header_bytes > self.limits.header_bytes:
+            if not self._refused:
+                limit = self.limits.header_bytes
+                self.refuse(
+                    refusal(
+                        431,
+                        "header-too-large",
+                        f"address and header lines take more than {limit} bytes",
+                        remedy="say less there; the body may be longer",
+                    )
+                )
+            raise httptools.HttpParserError("too much header")
+
+
+def bounded_protocol(limits: Limits) -> type[BoundedProtocol]:
+    """The class of connections with these limits."""
+    return type("LimitedProtocol", (BoundedProtocol,), {"limits": limits})
+
+
+async def watch(connections: set[Any]) -> None:
+    """Look after all connections until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        now = loop.time()
+        for connection in list(connections):
+            if isinstance(connection, BoundedProtocol):
+                connection.check(now)

@@ -1,0 +1,20 @@
+"""All routes of the gateway, put together.
+
+A further part of the interface is a list of routes in a file of its own, and a line here.
+"""
+
+from collections.abc import Iterable
+
+from waystation.gateway.openapi import openapi_routes
+from waystation.gateway.routes import Route, Routes
+from waystation.gateway.topics import TOPICS
+
+__all__ = ["rest_routes"]
+
+
+def rest_routes(health: Iterable[Route]) -> Routes:
+    """The table of routes; the last ones describe all the others."""
+    routes = Routes([*TOPICS, *health])
+    for route in openapi_routes(routes):
+        routes.add(route)
+    return routes
