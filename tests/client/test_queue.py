@@ -252,7 +252,7 @@ async def test_settled_too_late_is_told_and_the_others_are_settled(
         both = await received(queue, 2)
         good = next(one for one in both if one.value == b"good")
 
-        with pytest.raises(NotHeldError, match=r"over \d\.\d s ago") as caught:
+        with pytest.raises(NotHeldError, match="lock was over") as caught:
             await queue.ack([late, good])
 
         assert [offset for _, offset, _ in caught.value.refused] == [late.offset]

@@ -69,6 +69,42 @@ def test_what_is_lost_says_why() -> None:
     assert "connection to node 1" in (lease.settle(Offset(5), 0.0) or "")
 
 
+def test_of_two_deliveries_the_later_one_counts() -> None:
+    """A lock ended here later than at the leader, who gave the message to the same consumer."""
+    hold = Hold(None, WHERE)  # type: ignore[arg-type]
+    first, second = (Lease(hold, 30.0, {Offset(5)}) for _ in range(2))
+    for lease in (first, second):
+        hold.took(lease, {Offset(5)})
+
+    assert "delivered again" in (first.settle(Offset(5), 0.0) or "")
+    assert second.why_not(Offset(5), 0.0) is None
+
+
+def test_what_was_settled_meanwhile_is_not_handed_out_again() -> None:
+    """The first delivery was acknowledged, and then the second one came before the answer."""
+    hold = Hold(None, WHERE)  # type: ignore[arg-type]
+    first, second = (Lease(hold, 30.0, {Offset(5)}) for _ in range(2))
+    hold.took(first, {Offset(5)})
+    assert first.settle(Offset(5), 0.0) is None
+    hold.took(second, {Offset(5)})
+
+    hold.settled(Offset(5))
+
+    assert second.why_not(Offset(5), 0.0) == "was settled already"
+
+
+def test_what_was_given_back_and_comes_again_is_held() -> None:
+    hold = Hold(None, WHERE)  # type: ignore[arg-type]
+    first, second = (Lease(hold, 30.0, {Offset(5)}) for _ in range(2))
+    hold.took(first, {Offset(5)})
+    assert first.settle(Offset(5), 0.0) is None
+    hold.took(second, {Offset(5)})
+
+    hold.released(Offset(5))
+
+    assert second.why_not(Offset(5), 0.0) is None
+
+
 # --- acknowledgements ---------------------------------------------------------------------------
 
 

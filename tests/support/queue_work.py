@@ -1,6 +1,6 @@
 """Consumers of a queue that go on whatever happens to brokers, and a ledger of what came."""
 
-from waystation import NotHeldError, Queue
+from waystation import NotHeldError, Queue, QueueMessage
 from waystation.client.queue_errors import SettlementUnknownError
 from waystation.model.errors import WaystationError
 
@@ -13,15 +13,20 @@ class Ledger:
         self.settled: set[bytes] = set()
         self.unknown: set[bytes] = set()
         """Settled, or to come again: the answer was lost with the broker."""
-        self.came_back: list[bytes] = []
+        self.came_back: list[str] = []
+        self.stories: dict[bytes, list[str]] = {}
+        """Where each message stood whenever it came."""
         self.deliveries = 0
         self.kills = 0
 
-    def note(self, value: bytes) -> None:
+    def note(self, message: QueueMessage) -> None:
+        value = message.value or b""
         self.deliveries += 1
         self.unknown.discard(value)
+        story = self.stories.setdefault(value, [])
+        story.append(f"{message.id} for the {message.deliveries}. time")
         if value in self.settled:
-            self.came_back.append(value)
+            self.came_back.append(f"{value!r} after it was settled: {', '.join(story)}")
 
     @property
     def is_done(self) -> bool:
@@ -39,8 +44,8 @@ async def work(name: str, bootstrap: str, ledger: Ledger, *, prefetch: int = 0) 
             except WaystationError:
                 continue
             values = {message.value or b"" for message in messages}
-            for value in values:
-                ledger.note(value)
+            for message in messages:
+                ledger.note(message)
             try:
                 await queue.ack(messages)
             except NotHeldError as error:
@@ -63,5 +68,5 @@ async def drain(name: str, bootstrap: str, ledger: Ledger, patience_ms: int) -> 
         while left := await queue.receive(100, patience_ms):
             assert {one.value for one in left} <= ledger.unknown
             await queue.ack(left)
-    assert ledger.came_back == []
+    assert not ledger.came_back, ledger.came_back
     assert ledger.deliveries >= ledger.sent

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 
 from waystation.client.queue_lease import Hold, Settler
 from waystation.client.queue_requests import Place, Places
+from waystation.client.queue_settling import Batch
 from waystation.model.ids import TopicPartition
+from waystation.model.offsets import Offset
+from waystation.sharing.states import RELEASE, RENEW
 
 __all__ = ["Holdings"]
 
@@ -35,6 +38,19 @@ class Holdings:
         if hold is None:
             hold = self._holds[where] = Hold(self._session, where)
         return hold
+
+    def answered(self, batch: Batch, refused: Mapping[TopicPartition, Mapping[int, str]]) -> None:
+        """A leader has followed what was said, but for what it refused."""
+        for where, kinds in batch.items():
+            hold = self._holds.get(where)
+            if hold is not None:
+                no = refused.get(where, {})
+                for offset, kind in kinds.items():
+                    if kind == RELEASE:
+                        hold.released(Offset(offset))
+                    elif kind != RENEW and offset not in no:
+                        hold.settled(Offset(offset))
+        batch.answered(refused)
 
     def has(self, where: TopicPartition) -> bool:
         """Whether anything of it can be settled."""

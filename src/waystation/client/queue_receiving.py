@@ -151,7 +151,7 @@ class Receiving:
         while self._waiting and len(messages) < limit:
             message = self._waiting.popleft()
             lease = message.lease
-            if lease.hold.lost is not None:
+            if lease.why_not(message.offset, now) is not None:
                 continue
             left_s = lease.ends_at(message.offset) - now
             if left_s > _TOO_LITTLE_PART * lease.hold.session.lock_s:

@@ -237,7 +237,7 @@ class QueueSession:
             async with self._turn:
                 await self._tell_in_halves(batch, refused)
         else:
-            batch.answered({})
+            self._holdings.answered(batch, {})
         # Whoever waits for messages takes them before more are asked for.
         await asyncio.sleep(self._around.router.backoff.delay_s(1) if has_failed else 0)
 
@@ -252,7 +252,9 @@ class QueueSession:
         if found.damage is not None:
             self._around.troubled(found.damage)
         unsettled = {Offset(row[0]) for row, _ in found.rows}
-        lease = Lease(self._holdings.of(where), self._loop.time() + self.lock_s, unsettled)
+        hold = self._holdings.of(where)
+        lease = Lease(hold, self._loop.time() + self.lock_s, unsettled)
+        hold.took(lease, unsettled)
         return messages_in(found, *where, lease)
 
     # --- telling --------------------------------------------------------------------------------
@@ -282,7 +284,7 @@ class QueueSession:
             if refused:
                 await self._tell_in_halves(batch, refused)
             else:
-                batch.answered({})
+                self._holdings.answered(batch, {})
 
     async def _tell(self, kinds: dict[TopicPartition, Kinds]) -> dict[TopicPartition, str]:
         """One request; the partitions that refused all of theirs, and why."""
@@ -316,7 +318,7 @@ class QueueSession:
         except WaystationError as error:
             batch.unknown(error)
             raise
-        batch.answered(culprits)
+        self._holdings.answered(batch, culprits)
 
     async def _culprits(self, where: TopicPartition, kinds: Kinds, why: str) -> dict[int, str]:
         async def tell(part: Kinds) -> str | None:
