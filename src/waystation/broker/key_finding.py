@@ -212,11 +212,15 @@ class KeyFinding:
             aborted = Aborted(log.aborted(at, end))
             wanted = Wanted(search.key, at, end, search.limit, _READ_BYTES, aborted)
             index = self._index(log)
+            cuts = log.cuts
             try:
                 view = view_of(log, log.segments, at)
                 return await self._in_thread(log, index.find, view, wanted, _STEP_BYTES)
             except (OvertakenError, FileNotFoundError):
                 await self._in_thread(log, index.forget)
+            except CorruptBatchError:
+                if log.cuts == cuts:
+                    raise
             except OSError as error:
                 raise self._failure(log, error) from error
         raise StorageError(f"{partition.name} changes too fast to be searched")
@@ -241,6 +245,7 @@ class KeyFinding:
         while (
             log not in self._refused and log.settings.index_keys and (behind := index.behind(log))
         ):
+            cuts = log.cuts
             try:
                 view = view_of(log, behind, Offset(0))
                 spent = await self._in_thread(log, index.catch_up, view, _STEP_BYTES)
@@ -248,6 +253,8 @@ class KeyFinding:
                 await self._in_thread(log, index.forget)
                 return
             except CorruptBatchError as error:
+                if log.cuts != cuts:
+                    return
                 self._refused[log] = str(error)
                 _events.error("key.index.refused", partition=str(log.name), reason=str(error))
                 return

@@ -362,11 +362,12 @@ class _SegmentKeys:
             self._put(view, noted)
         before, taken, room = noted.count, 0, _WINDOW_BYTES
         while not taken:
-            window = memoryview(
-                stretch.file.pread(min(room, stretch.size_bytes - self.covered), self.covered)
-            )
+            left = stretch.size_bytes - self.covered
+            window = memoryview(stretch.file.pread(min(room, left), self.covered))
+            if len(window) < min(room, left):
+                raise OvertakenError
             taken = noted.take(window, self.covered, self._tools.block_entries)
-            if not taken and len(window) == stretch.size_bytes - self.covered:
+            if not taken and room >= left:
                 raise CorruptBatchError(f"{self._handle.path}: the segment ends within a batch")
             room *= 4
         self.covered += taken
