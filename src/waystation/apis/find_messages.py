@@ -1,5 +1,9 @@
 """FindMessages: the messages of one key, without going through the log."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from waystation.apis.call import Call
@@ -16,6 +20,7 @@ from waystation.model.errors import InvalidRequestError, OffsetOutOfRangeError, 
 from waystation.model.offsets import Offset
 from waystation.records.record import Row
 
+_KEY: Final = "searches by key"
 _LIMIT_MAX: Final = 10_000
 _BYTES_MAX: Final = 16 << 20
 _WAIT_MAX_MS: Final = 60_000
@@ -38,13 +43,35 @@ async def answer(broker: Broker, call: Call[FindMessagesRequest]) -> FindMessage
             min(request.max_bytes, _BYTES_MAX),
             request.max_wait_ms,
         )
-        page = await broker.keys.find(partition, search)
+        with _ended_with(call):
+            page = await broker.keys.find(partition, search)
     except WaystationError as error:
         code, message = told(error)
         return FindMessagesResponse(error_code=code, error_message=message)
     return FindMessagesResponse(
         messages=[_shown(row) for row in page.rows], next_offset=page.next_offset, end=page.end
     )
+
+
+@contextmanager
+def _ended_with(call: Call[FindMessagesRequest]) -> Iterator[None]:
+    """Let a client that asks for a long wait and leaves cost nothing from then on."""
+    session, task = call.connection.session, asyncio.current_task()
+    waiting: set[asyncio.Task[object] | None] | None = session.get(_KEY)
+    if waiting is None:
+        waiting = session[_KEY] = set()
+        call.connection.when_closed(partial(_end_all, waiting))
+    waiting.add(task)
+    try:
+        yield
+    finally:
+        waiting.discard(task)
+
+
+def _end_all(waiting: "set[asyncio.Task[object] | None]") -> None:
+    for task in list(waiting):
+        if task is not None:
+            task.cancel()
 
 
 def _check(broker: Broker, request: FindMessagesRequest) -> None:

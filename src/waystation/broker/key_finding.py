@@ -137,6 +137,11 @@ class KeyFinding:
         await self._tasks.aclose()
         await asyncio.to_thread(self._thread.shutdown)
 
+    @property
+    def waiting(self) -> int:
+        """How many searches wait for a message."""
+        return sum(map(len, self._waiters.values()))
+
     def wake_all(self) -> None:
         """Let every search answer with what there is."""
         self._closed = True
@@ -303,9 +308,9 @@ class KeyFinding:
     async def _updated(self, partition: Partition) -> None:
         again = True
         try:
-            while again:
+            while again and (waiters := self._waiters.get(partition)) is not None:
                 self._updating[partition] = False
-                self._index(partition.log).listened_for = self._waiters_of(partition).by_hash
+                self._index(partition.log).listened_for = waiters.by_hash
                 await self._catch_up(partition.log)
                 again = self._updating[partition]
         finally:
