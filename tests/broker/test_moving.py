@@ -43,6 +43,8 @@ async def make(cluster: LocalCluster, target_leader: int) -> Broker:
     outcomes = await broker.topics.create(specs)
     assert not [one for one in outcomes.values() if isinstance(one, WaystationError)], outcomes
     await cluster.until(lambda: leads(broker, "orders", 0))
+    holder = cluster.nodes[target_leader].broker
+    await cluster.until(lambda: holder.replicas.find("orders", 0) is not None)
     return broker
 
 
