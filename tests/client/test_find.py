@@ -96,6 +96,24 @@ async def test_what_is_not_committed_is_not_found(
     assert await values(finder, "ann") == [b"first", b"last"]
 
 
+async def test_who_waits_at_the_end_hears_of_a_commit_that_comes_late(
+    bootstrap: str, finder: Finder, producer: Producer
+) -> None:
+    topic, partition = finder.topic, await finder.partition_of("ann")
+    end = (await producer.send(topic, b"old", key=b"ann")).offset + 1
+    waiting = asyncio.ensure_future(finder.page("ann", offset=end, wait_ms=20_000))
+    async with Producer(bootstrap, transactional_id=topic) as writer:
+        async with writer.transaction():
+            await writer.send(topic, b"new", key=b"ann", partition=partition)
+            # Indexed by now, and whoever waits was woken for nothing.
+            assert await values(finder, "ann") == [b"old"]
+            assert await values(finder, "ann", offset=end) == []
+
+        page = await asyncio.wait_for(waiting, 10)
+
+    assert [one.value for one in page.messages] == [b"new"]
+
+
 async def test_a_topic_gets_an_index_and_loses_it(
     admin: Admin, producer: Producer, topic: str
 ) -> None:

@@ -143,6 +143,19 @@ def test_what_lies_past_the_end_is_hidden_and_said_to_be_there() -> None:
     assert (shown.rows, shown.next_offset, shown.hidden) == ([], 2, True)
 
 
+def test_what_is_hidden_is_known_of_in_later_segments_too() -> None:
+    disk = SimulatedDisk()
+    log, index = new_log(disk, WHOLE)[1], index_of(disk)
+    append(log, keyed((b"bob", b"")))
+    log.roll()
+    append(log, keyed((b"ann", b"")))
+    wanted = Wanted(b"ann", Offset(0), Offset(1), 10, EVERYTHING, Aborted())
+
+    shown = index.find(view_of(log, log.segments, Offset(0)), wanted, EVERYTHING)
+
+    assert (shown.rows, shown.next_offset, shown.hidden) == ([], 1, True)
+
+
 def _alike() -> tuple[bytes, bytes]:
     """Two keys with one hash of 32 bits: birthdays."""
     known: dict[int, bytes] = {}

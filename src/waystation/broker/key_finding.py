@@ -194,15 +194,16 @@ class KeyFinding:
         rows: list[Row] = []
         began_s, end = self._clock.monotonic(), partition.last_stable
         at, size_bytes = max(search.offset, partition.log.log_start), 0
-        hidden = False
-        while at < end and len(rows) < search.limit and size_bytes < search.max_bytes:
+        hidden = goes_on = True
+        # Once in any case: something may be there that is not yet to be seen.
+        while goes_on:
             step = search._replace(offset=at, limit=search.limit - len(rows))
             found = await self._step(partition, step, end)
             rows += found.rows
             at, hidden = found.next_offset, found.hidden
             size_bytes += sum(map(_size_of, found.rows))
-            if self._clock.monotonic() - began_s > _BUSY_S:
-                break
+            enough = len(rows) >= search.limit or size_bytes >= search.max_bytes
+            goes_on = at < end and not enough and self._clock.monotonic() - began_s <= _BUSY_S
         self._seconds.observe(self._clock.monotonic() - began_s)
         return Page(rows, at, end), hidden
 
@@ -212,8 +213,8 @@ class KeyFinding:
             log = partition.log
             log.check_online()
             at = max(search.offset, log.log_start)
-            if at >= end:
-                return Found([], end, hidden=False)
+            if at >= log.log_end:
+                return Found([], at, hidden=False)
             aborted = Aborted(log.aborted(at, end))
             wanted = Wanted(search.key, at, end, search.limit, _READ_BYTES, aborted)
             index = self._index(log)

@@ -220,8 +220,9 @@ class KeyIndex:
                 if not search.look_into(stretch.file, position):
                     return search.found()
             search.passed(keys.end_offset)
-            if keys.covered < stretch.size_bytes or search.at >= wanted.end:
+            if keys.covered < stretch.size_bytes:
                 return search.found()
+            # Also behind the end: whoever waits must know of what is there and not yet to be seen.
             search.passed(stretch.next_offset)
         if view.complete:
             search.passed(wanted.end)
