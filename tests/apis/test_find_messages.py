@@ -1,5 +1,7 @@
 """FindMessages on the wire: bounds, and clients that leave while they wait."""
 
+from typing import Any
+
 import pytest
 
 from tests.apis.asking import Asking
@@ -17,8 +19,8 @@ def indexed(client: Asking, topic: str) -> str:
     return topic
 
 
-def asked(client: Asking, topic: str, key: bytes = b"ann", **more: int) -> FindMessagesResponse:
-    request = FindMessagesRequest(topic=topic, key=key, **more)  # type: ignore[arg-type]
+def asked(client: Asking, topic: str, **more: Any) -> FindMessagesResponse:
+    request = FindMessagesRequest(topic=topic, **{"key": b"ann", **more})
     told: FindMessagesResponse = client.ask(request, 0)
     return told
 
