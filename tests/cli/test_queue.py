@@ -95,11 +95,14 @@ def test_a_receipt_is_settled_by_another_command(run: Run, jobs: str) -> None:
 def test_stats_and_list_and_delete(run: Run, jobs: str) -> None:
     run.send(jobs, "1", "2", "3")
     (before,) = run.lines("stats", jobs)
+    said_before = run("stats", jobs)[1]
     run("receive", jobs)
     held = run.lines("receive", jobs, "--hold")
     (told,) = run.lines("stats", jobs)
 
     assert (before["state"], before["partitions"][0]["start"]) == ("Dead", None)
+    assert (before["unsettled"], before["ready"], before["in_flight"]) == (3, 3, 0)
+    assert "nobody has received anything yet" in said_before
     assert (told["unsettled"], told["ready"], told["in_flight"]) == (2, 1, 1)
     assert told["partitions"][0]["start"] == 1
     shown, said = run("stats", jobs)

@@ -194,13 +194,19 @@ def _told(found: "QueueDescription") -> dict[str, Any]:
 
 def _show(found: "QueueDescription") -> None:
     named = "" if found.group_id == found.name else f" (group {found.group_id})"
-    say(f"queue {found.name}{named}: {found.state}, {counted(found.members, 'consumer')}")
+    state = "nobody has received anything yet" if found.state == "Dead" else found.state
+    say(f"queue {found.name}{named}: {state}, {counted(found.members, 'consumer')}")
     titles = ("PARTITION", "START", "END", "UNSETTLED", "READY", "IN FLIGHT", "WAITING")
     print_table(titles, map(_row, found.partitions))
     total = f"{counted(found.unsettled, 'message')} unsettled"
     if found.dead_letter_topic is not None:
         total += f", {counted(found.dead_letters or 0, 'dead letter')} in {found.dead_letter_topic}"
     say(total)
+    if any(one.unsettled is None for one in found.partitions):
+        say(
+            "it begins with what is sent after somebody first asks; "
+            f"`waystation queue create {found.name}` lets it begin with the oldest message"
+        )
 
 
 def _row(one: "QueuePartition") -> tuple[object, ...]:

@@ -166,7 +166,10 @@ class QueueAdministration:
             for where in every
         )
         state, members = await self._state_of(group_id)
-        dead_letter_topic = await self._dead_letter_topic(group_id)
+        options = await self._options_of(group_id)
+        if options.get(_RESET) == "earliest":
+            partitions = await self._with_all_that_waits(name, partitions)
+        dead_letter_topic = options.get(_DEAD_LETTERS) or None
         dead = None if dead_letter_topic is None else await self._messages_in(dead_letter_topic)
         return QueueDescription(name, group_id, state, members, partitions, dead_letter_topic, dead)
 
@@ -282,13 +285,29 @@ class QueueAdministration:
 
         return await self._asked(attempt)
 
-    async def _dead_letter_topic(self, group_id: str) -> str | None:
+    async def _options_of(self, group_id: str) -> dict[str, str | None]:
         try:
             configs = await self.describe_configs(group=group_id)
         except InvalidConfigError:
-            return None  # a broker whose groups have no configs
-        found = configs.get(_DEAD_LETTERS)
-        return None if found is None or not found.value else found.value
+            return {}  # a broker whose groups have no configs
+        return {name: one.value for name, one in configs.items()}
+
+    async def _with_all_that_waits(
+        self, name: str, partitions: tuple[QueuePartition, ...]
+    ) -> tuple[QueuePartition, ...]:
+        """Where nobody has received anything, the queue will begin with the oldest message."""
+        unread = [TopicPartition(name, one.partition) for one in partitions if one.start is None]
+        starts = await list_offsets(self._router, dict.fromkeys(unread, EARLIEST))
+        return tuple(
+            one
+            if one.start is not None
+            else one._replace(
+                unsettled=one.end - starts[TopicPartition(name, one.partition)].offset,
+                in_flight=0,
+                waiting=0,
+            )
+            for one in partitions
+        )
 
     async def _messages_in(self, topic: str) -> int | None:
         """How many messages a topic holds, as far as offsets tell."""
