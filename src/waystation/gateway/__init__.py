@@ -1,1 +1,1 @@
-"""HTTP: health, readiness and metrics, in the broker's own loop."""
+"""HTTP in the broker's own loop: health, metrics, and the queue for everyone."""

@@ -75,7 +75,7 @@ class Gateway:
         body = None
         if route.body is not None:
             read = await read_body(headers, receive, self._limits)
-            body = checked.body(read, headers)
+            body = await checked.body(read, headers)
         answer = await route.handler(Call(self._clients, parameters, body, headers))
         if isinstance(answer, Reply):
             return answer

@@ -17,6 +17,7 @@ Receive = Callable[[], Awaitable[Any]]
 Headers = Mapping[bytes, bytes]
 
 _GZIP: Final = 31  # zlib's number for a gzip wrapper
+_ZSTD_WINDOW_BYTES: Final = 8 << 20  # what RFC 8878 asks everyone to take
 _WORTH_PACKING_BYTES: Final = 1 << 10
 _BESIDE_THE_LOOP_BYTES: Final = 64 << 10
 _POLITE_BYTES: Final = 8 << 20
@@ -54,6 +55,8 @@ async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes
     body: bytes = message.get("body", b"")
     if message.get("more_body", False):
         body = await _rest(body, receive, limits.body_bytes)
+    elif len(body) > limits.body_bytes:
+        raise _too_large(limits.body_bytes)
     encoding = headers.get(b"content-encoding")
     if encoding is None or encoding == b"identity":
         return body
@@ -132,7 +135,7 @@ def _unzstd(body: bytes, limit_bytes: int) -> bytes:
     import zstandard
 
     # The window too is the sender's choice, and is taken before anything is unpacked.
-    unpacking = zstandard.ZstdDecompressor(max_window_size=max(limit_bytes, 1 << 10))
+    unpacking = zstandard.ZstdDecompressor(max_window_size=max(limit_bytes, _ZSTD_WINDOW_BYTES))
     whole = unpacking.decompressobj()
     try:
         # Only the reader can be bounded, only the other knows whether the frame was whole.

@@ -4,6 +4,7 @@
 was made in.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -20,13 +21,13 @@ __all__ = ["Checked"]
 _AT: Final = re.compile(r" - at `(?:key in )?\$(?:\.|\[\.\.\.\]\.?)?([^`]*)`$")
 _NAMED: Final = re.compile(r"field `([^`]+)`")
 _MOST_PARAMETERS: Final = 50
+_NOT_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+_SLICE_BYTES: Final = 64 << 10
 _FITTING: Final = "GET /openapi.json says what fits"
 
 
 class Checked:
     """One route with its decoders."""
-
-    __slots__ = ("__dict__", "_json", "_lines", "_names", "_params", "route")
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -50,15 +51,35 @@ class Checked:
         except msgspec.ValidationError as error:
             raise _invalid("parameter", error) from None
 
-    def body(self, body: bytes, headers: Mapping[bytes, bytes]) -> Any:
+    async def body(self, body: bytes, headers: Mapping[bytes, bytes]) -> Any:
         """The body as the route's type, or as a list of it if it came as NDJSON."""
-        if self.route.body is None:
-            return None
         if not body and self.route.body_optional:
             body = b"{}"
         elif self._is_lines(headers.get(b"content-type", b"")):
-            return _decoded(self._line_decoder.decode_lines, body)
+            return await self._lines(body)
         return _decoded(self._decoder.decode, body)
+
+    async def _lines(self, body: bytes) -> list[Any]:
+        """All lines, in slices: the loop turns in between."""
+        found: list[Any] = []
+        begin = 0
+        while begin < len(body):
+            end = body.find(b"\n", begin + _SLICE_BYTES) + 1 or len(body)
+            part = body[begin:end]
+            try:
+                found += self._line_decoder.decode_lines(part)
+            except _NOT_JSON:
+                self._tell_line(part, body.count(b"\n", 0, begin))
+                raise
+            begin = end
+            await asyncio.sleep(0)
+        return found
+
+    def _tell_line(self, part: bytes, before: int) -> None:
+        """Raise the problem of the first line that is wrong, with its number."""
+        for number, line in enumerate(part.splitlines(), before + 1):
+            if line.strip():
+                _decoded(self._line_decoder.decode, line, f"line {number}")
 
     def _is_lines(self, content_type: bytes) -> bool:
         """Whether the body is NDJSON; a problem if it is neither that nor JSON."""
@@ -87,16 +108,17 @@ class Checked:
         return msgspec.json.Decoder(self.route.lines)
 
 
-def _decoded(decode: Any, body: bytes) -> Any:
+def _decoded(decode: Any, body: bytes, at: str | None = None) -> Any:
     try:
         return decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid("field", error) from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise _invalid("field", error, at) from None
+    except _NOT_JSON as error:
         raise refusal(
             400,
             "malformed-json",
-            f"the body is not JSON: {error}",
+            f"{at or 'the body'} is not JSON: {error}",
+            field=at,
             remedy="send JSON in UTF-8; if you do, something on the way has cut it",
         ) from None
 
@@ -141,7 +163,7 @@ def _unknown_parameter(given: Mapping[str, str]) -> ProblemError:
     )
 
 
-def _invalid(what: str, error: msgspec.ValidationError) -> ProblemError:
+def _invalid(what: str, error: msgspec.ValidationError, line: str | None = None) -> ProblemError:
     told = str(error)
     at = _AT.search(told)
     field = at[1] if at else ""
@@ -152,6 +174,6 @@ def _invalid(what: str, error: msgspec.ValidationError) -> ProblemError:
         400,
         f"invalid-{what}",
         told.replace("`", "'"),
-        field=field or None,
+        field=": ".join(filter(None, (line, field))) or None,
         remedy=_FITTING,
     )

@@ -28,6 +28,7 @@ __all__ = ["Clients"]
 T = TypeVar("T")
 
 _CLIENT_ID: Final = "gateway"
+_IMAGE_MS: Final = 5_000
 _DELIVERY_MS: Final = 30_000
 _CLOSING_S: Final = 2.0
 _SPARE: Final = 64
@@ -110,6 +111,12 @@ class Clients:
             raise error_of(view.refused[name], f"topic {name}")
         return await router.topic(name)
 
+    async def forget(self, name: str) -> None:
+        """A topic was deleted: believe in it no more."""
+        router = await self.router()
+        router.unfollow(name)
+        await router.refresh()
+
     async def close(self) -> None:
         """Deliver what is under way, for a moment; calls that come later are refused."""
         self._closed = True
@@ -169,7 +176,9 @@ class Clients:
 
         self._check_open()
         router = Router(
-            self._bootstrap, ConnectionSettings(client_id=_CLIENT_ID), connect=self._connect
+            self._bootstrap,
+            ConnectionSettings(client_id=_CLIENT_ID, metadata_max_age_ms=_IMAGE_MS),
+            connect=self._connect,
         )
         await router.start()
         return router

@@ -5,7 +5,11 @@ A further part of the interface is a list of routes in a file of its own, and a 
 
 from collections.abc import Iterable
 
+from waystation.gateway.cluster import CLUSTER
+from waystation.gateway.groups import GROUPS
 from waystation.gateway.openapi import openapi_routes
+from waystation.gateway.producing import PRODUCING
+from waystation.gateway.reading import READING
 from waystation.gateway.routes import Route, Routes
 from waystation.gateway.topics import TOPICS
 
@@ -14,7 +18,7 @@ __all__ = ["rest_routes"]
 
 def rest_routes(health: Iterable[Route]) -> Routes:
     """The table of routes; the last ones describe all the others."""
-    routes = Routes([*TOPICS, *health])
+    routes = Routes([*TOPICS, *PRODUCING, *READING, *GROUPS, *CLUSTER, *health])
     for route in openapi_routes(routes):
         routes.add(route)
     return routes

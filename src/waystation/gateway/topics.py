@@ -175,6 +175,7 @@ async def delete_topic(call: Call[TopicParams, None]) -> None:
     """Delete a topic with everything in it."""
     admin = await call.clients.admin()
     await admin.delete_topic(call.parameters.topic)
+    await call.clients.forget(call.parameters.topic)
 
 
 async def get_config(call: Call[TopicParams, None]) -> Config:

@@ -227,7 +227,10 @@ class Node:
         from waystation.gateway.app import Reach, build_app, serve_http
 
         address = parse_address("--http", wanted)
-        reach = Reach(self.bootstrap, self.connect)
+        reach: Reach | None = Reach(self.bootstrap, self.connect)
+        if not address.is_loopback and not self.settings.addresses.insecure:
+            reach = None  # anyone could write; who looks after the node may still ask how it is
+            _events.info("http.health.only", address=str(address), remedy="--insecure")
         app = self._app = build_app(self.registry, self._waiting_for, reach)
         try:
             self._http = await serve_http(app, *address)

@@ -61,7 +61,8 @@ class AddressSettings:
     )
     http: str = option(
         "127.0.0.1:8090",
-        doc="HOST:PORT of health, readiness and metrics; 'none' turns HTTP off.",
+        doc="HOST:PORT of HTTP: health, metrics, and the queue for everyone (docs/http.md). The "
+        "latter needs --insecure beyond loopback: nothing is authenticated. 'none' turns HTTP off.",
     )
     store: str = option(
         "sqlite",

@@ -1,0 +1,277 @@
+"""Messages on their way out: of one partition, from an offset or a time on.
+
+A page ends at its limit, at its bytes, at the end of the log, or, with a filter, when enough was
+looked at: ``next_offset`` is where to go on in any case, and ``end_offset`` says how far that is.
+What is read is committed.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from waystation.client.feed import Feed
+from waystation.client.message import Message
+from waystation.client.offsets import EARLIEST, LATEST
+from waystation.client.raw import Fetched, PartitionReader
+from waystation.client.settings import ConsumerSettings
+from waystation.client.timing import moment_ms
+from waystation.filters.selecting import Filter
+from waystation.gateway.payloads import StoredMessage, Values, shown
+from waystation.gateway.problems import refusal
+from waystation.gateway.routes import JSON, NDJSON, Call, Params, Reply, Route
+from waystation.gateway.topics import Offset as OffsetField
+from waystation.gateway.topics import Partition, TopicName
+from waystation.model.errors import InvalidFilterError, InvalidRequestError
+from waystation.model.ids import TopicPartition
+from waystation.model.offsets import Offset
+
+if TYPE_CHECKING:
+    from waystation.client.router import Router
+    from waystation.gateway.clients import Clients
+
+__all__ = ["READING", "Page", "read_page"]
+
+_FETCH_BYTES: Final = 256 << 10
+_BATCH_BYTES: Final = 64 << 20
+_TAKE: Final = 100
+_SCAN_BYTES: Final = 32 << 20
+_HOLD_MS: Final = 10_000
+_PAGE_BYTES: Final = 1 << 20
+_SETTINGS: Final = ConsumerSettings(isolation="read_committed", fetch_max_wait_ms=0)
+
+
+class ReadParams(Params, frozen=True):
+    """Which messages."""
+
+    topic: TopicName
+    partition: (
+        Annotated[Partition, Meta(description="May be left away if the topic has only one.")] | None
+    ) = None
+    offset: (
+        Annotated[OffsetField, Meta(description="Begin there; at the oldest message if not given.")]
+        | None
+    ) = None
+    since: (
+        Annotated[
+            str, Meta(description="Begin at that time: ISO 8601 with an offset, or ms since 1970.")
+        ]
+        | None
+    ) = None
+    where: (
+        Annotated[
+            str, Meta(max_length=8_192, description="An SQL condition, such as value.total > 10.")
+        ]
+        | None
+    ) = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    max_bytes: Annotated[
+        int, Meta(ge=1, le=8 << 20, description="Keys and values together, about.")
+    ] = _PAGE_BYTES
+    wait_ms: Annotated[
+        int, Meta(ge=0, le=60_000, description="Wait so long for the first message.")
+    ] = 0
+    values: Annotated[
+        Values, Meta(description="How values are shown: what is not text, or not JSON, as base64.")
+    ] = "text"
+
+
+class Messages(msgspec.Struct, frozen=True):
+    """A page of messages."""
+
+    messages: list[StoredMessage]
+    next_offset: int
+    """Where to go on."""
+    end_offset: int
+    """Where what could be read ended."""
+
+
+class Page(NamedTuple):
+    """Messages of ``[offset, next_offset)``."""
+
+    messages: list[Message]
+    next_offset: Offset
+    end_offset: Offset
+
+
+async def read_messages(call: Call[ReadParams, None]) -> Messages | Reply:
+    """Read a page of one partition."""
+    wanted, clients = call.parameters, call.clients
+    chosen = None if wanted.where is None else _filter(wanted.where)
+    where = TopicPartition(wanted.topic, await _partition(clients, wanted))
+    offset = await _beginning(clients, where, wanted)
+    page = await read_page(
+        clients,
+        where,
+        offset,
+        limit=wanted.limit,
+        max_bytes=wanted.max_bytes,
+        wait_ms=wanted.wait_ms,
+        chosen=chosen,
+    )
+    messages = shown(page.messages, wanted.values)
+    if not call.accepts(NDJSON):
+        return Messages(messages, page.next_offset, page.end_offset)
+    headers = (
+        (b"waystation-next-offset", b"%d" % page.next_offset),
+        (b"waystation-end-offset", b"%d" % page.end_offset),
+    )
+    return Reply(msgspec.json.Encoder().encode_lines(messages), 200, NDJSON, headers)
+
+
+async def read_page(
+    clients: "Clients",
+    where: TopicPartition,
+    offset: Offset,
+    *,
+    limit: int = 100,
+    max_bytes: int = _PAGE_BYTES,
+    wait_ms: int = 0,
+    chosen: Filter | None = None,
+) -> Page:
+    """Committed messages from ``offset`` on; waits for the first of them for ``wait_ms``."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_ms / 1_000
+    filling = _Filling(Feed(where, _BATCH_BYTES, chosen), offset, limit, max_bytes)
+    reader = await _opened(await clients.router(), where, _SETTINGS)
+    while await filling.take(await reader.fetch(filling.fetch_at, _FETCH_BYTES)):
+        pass
+    while filling.is_waiting and (left_s := deadline - loop.time()) > 0:
+        held_ms = min(max(int(left_s * 1_000), 1), _HOLD_MS)
+        settings = ConsumerSettings(isolation="read_committed", fetch_max_wait_ms=held_ms)
+        async with clients.waiting() as router:
+            reader = await _opened(router, where, settings)
+            await filling.take(await reader.fetch(filling.fetch_at, _FETCH_BYTES))
+    return filling.page
+
+
+class _Filling:
+    """A page that is being filled."""
+
+    def __init__(self, feed: Feed, offset: Offset, limit: int, max_bytes: int) -> None:
+        self._feed, self._limit, self._left_bytes = feed, limit, max_bytes
+        self._messages: list[Message] = []
+        self._looked_bytes = 0
+        self._end = offset
+        feed.seek(offset)
+
+    @property
+    def fetch_at(self) -> Offset:
+        return self._feed.fetch_at
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there was nothing for the page yet, and all there is was looked at."""
+        return not self._messages and self._feed.fetch_at >= self._end
+
+    @property
+    def page(self) -> Page:
+        return Page(self._messages, self._feed.position, self._end)
+
+    async def take(self, fetched: Fetched) -> bool:
+        """Take what came; false once it is enough, or there is no more."""
+        feed = self._feed
+        self._end = min(fetched.high_watermark, fetched.last_stable_offset)
+        self._looked_bytes += len(fetched.records)
+        feed.add(fetched.records, fetched.aborted)
+        while feed.has_messages and not self._is_full:
+            taken = feed.take(min(self._limit - len(self._messages), _TAKE))
+            self._messages += taken
+            self._left_bytes -= sum(one.size for one in taken)
+            await asyncio.sleep(0)
+        return bool(fetched.batches) and not self._is_full and feed.fetch_at < self._end
+
+    @property
+    def _is_full(self) -> bool:
+        return (
+            len(self._messages) >= self._limit
+            or self._left_bytes <= 0
+            or self._looked_bytes >= _SCAN_BYTES
+        )
+
+
+async def _opened(
+    router: "Router", where: TopicPartition, settings: ConsumerSettings
+) -> PartitionReader:
+    reader = PartitionReader(router, settings, where)
+    await reader.open()
+    return reader
+
+
+async def _partition(clients: "Clients", wanted: ReadParams) -> int:
+    count = len((await clients.topic(wanted.topic)).partitions)
+    if wanted.partition is None and count == 1:
+        return 0
+    if wanted.partition is None:
+        raise refusal(
+            400,
+            "invalid-parameter",
+            f"topic {wanted.topic} has {count} partitions",
+            field="partition",
+            remedy=f"name one, 0 to {count - 1}",
+        )
+    return wanted.partition
+
+
+async def _beginning(clients: "Clients", where: TopicPartition, wanted: ReadParams) -> Offset:
+    if wanted.offset is not None:
+        if wanted.since is not None:
+            raise refusal(
+                400,
+                "invalid-parameter",
+                "offset and since exclude each other",
+                field="since",
+                remedy="give one of them",
+            )
+        return Offset(wanted.offset)
+    admin = await clients.admin()
+    moment = EARLIEST if wanted.since is None else _moment(wanted.since)
+    found = (await admin.list_offsets({where: moment}))[where].offset
+    if found >= 0:
+        return found
+    return (await admin.list_offsets({where: LATEST}, isolation="read_committed"))[where].offset
+
+
+def _moment(since: str) -> int:
+    try:
+        moment = int(since) if since.isascii() and since.isdigit() else moment_ms(since, "since")
+        if moment >= 2**63:
+            raise InvalidRequestError(f"since {since} is beyond all time")
+    except (InvalidRequestError, ValueError) as error:
+        raise refusal(
+            400,
+            "invalid-parameter",
+            str(error),
+            field="since",
+            remedy="2030-01-31T09:00:00Z, or milliseconds since 1970",
+        ) from None
+    return moment
+
+
+def _filter(expression: str) -> Filter:
+    try:
+        return Filter(expression)
+    except InvalidFilterError as error:
+        raise refusal(
+            400,
+            "invalid-filter",
+            str(error),
+            field="where",
+            remedy="an SQL condition over key, value.NAME, headers.NAME: docs/filters.md",
+        ) from None
+
+
+READING = [
+    Route(
+        method="GET",
+        path="/v1/topics/{topic}/messages",
+        summary="Read messages of a partition",
+        tag="messages",
+        handler=read_messages,
+        parameters=ReadParams,
+        answer=Messages,
+        answer_types=(JSON, NDJSON),
+        errors=(416, 504),
+    ),
+]
