@@ -78,10 +78,15 @@ async def send_messages(call: Call[TopicParams, Any]) -> Reply:
     producer = await call.clients.producer()
     waiting = []
     for number, (message, parts) in enumerate(zip(messages, ready, strict=True)):
-        waiting.append(await _submitted(producer, topic, message, parts))
+        while (sent := _submitted(producer, topic, message, parts)) is None:
+            await producer.drain()
+        waiting.append(sent)
         if number % _TURN == _TURN - 1:
             await producer.drain()
-    outcomes = [await _outcome(one) for one in waiting]
+    for one in waiting:
+        if not one.done():  # most are, with the first of their batch
+            await asyncio.wait([one])
+    outcomes = [_outcome(one) for one in waiting]
     failed = sum(one.place is None for one in outcomes)
     answer = Outcomes(len(outcomes) - failed, failed, outcomes)
     return Reply(msgspec.json.encode(answer), 207 if failed else 200)
@@ -119,36 +124,37 @@ async def _sent(producer: Producer, topic: str, message: NewMessage, ready: _Rea
     return _place(told, timed=ready.timing is not None)
 
 
-async def _submitted(
+def _submitted(
     producer: Producer, topic: str, message: NewMessage, ready: _Ready
-) -> "asyncio.Future[Any]":
-    """Under way, behind all that were given before it."""
+) -> "asyncio.Future[Any] | None":
+    """Under way, behind all that were given before it; ``None`` while there is no room."""
     if ready.timing is not None:
         return asyncio.ensure_future(_sent(producer, topic, message, ready))
-    while True:
-        try:
-            return producer.submit(
-                topic,
-                ready.value,
-                key=ready.key,
-                headers=ready.headers,
-                partition=message.partition,
-                timestamp=message.timestamp_ms,
-            )
-        except BufferFullError:
-            await producer.drain()
-        except WaystationError as error:
-            failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            failed.set_exception(error)
-            return failed
-
-
-async def _outcome(waiting: "asyncio.Future[Any]") -> Outcome:
     try:
-        told = await waiting
+        return producer.submit(
+            topic,
+            ready.value,
+            key=ready.key,
+            headers=ready.headers,
+            partition=message.partition,
+            timestamp=message.timestamp_ms,
+        )
+    except BufferFullError:
+        return None
     except WaystationError as error:
+        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        failed.set_exception(error)
+        return failed
+
+
+def _outcome(done: "asyncio.Future[Any]") -> Outcome:
+    error = done.exception()
+    if error is None:
+        told = done.result()
+        return Outcome(told if isinstance(told, Place) else _place(told, timed=False))
+    if isinstance(error, WaystationError):
         return Outcome(None, problem_of(error))
-    return Outcome(told if isinstance(told, Place) else _place(told, timed=False))
+    raise error
 
 
 def _place(told: RecordMetadata, *, timed: bool) -> Place:
