@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,16 @@ def test_the_page_names_every_call(fresh: BrokerProcess) -> None:
     named = set(re.findall(r"`(?:[A-Z]+ )?(/[^`?]*)`", PAGE))
 
     assert {path for path in paths if path.startswith(("/v1/topics", "/v1/groups"))} <= named
+
+
+def test_beyond_loopback_there_is_only_health_unless_allowed(tmp_path: Path) -> None:
+    for options, status in (({}, 404), ({"insecure": "true"}, 200)):
+        broker = BrokerProcess(tmp_path / str(status), http="0.0.0.0:0", options=options)
+        with broker.start():
+            _, _, port = broker.http.rpartition(":")
+            connection = HTTPConnection("127.0.0.1", int(port), timeout=20)
+            for path, wanted in (("/healthz", 200), ("/v1/topics", status)):
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                assert (answer.status, bool(answer.read())) == (wanted, True), path
+            connection.close()

@@ -173,8 +173,11 @@ def test_a_message_that_is_wrong_is_refused_with_its_field(
 
 
 def test_a_partition_that_is_not_there_is_not_found(http: HttpClient, path: str) -> None:
-    assert http.post(path, {"value": 1, "partition": 9}).status == 404
-    assert http.get(f"{path}?partition=9").status == 404
+    for missing in (
+        http.post(path, {"value": 1, "partition": 9}),
+        http.get(f"{path}?partition=9"),
+    ):
+        assert (missing.status, missing.json["field"]) == (404, "partition")
 
 
 def test_a_message_larger_than_the_topic_allows_is_refused(http: HttpClient, path: str) -> None:

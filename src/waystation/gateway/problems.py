@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from waystation.client.errors import NoSuchPartitionError
 from waystation.model.error_codes import RETRIABLE
 from waystation.model.errors import ErrorCode, WaystationError
 
@@ -52,7 +53,7 @@ def refusal(
 def problem_of(error: WaystationError) -> Problem:
     """What an error of the queue is over HTTP."""
     code = error.code
-    meaning = _MEANINGS.get(code)
+    meaning = _NO_PARTITION if isinstance(error, NoSuchPartitionError) else _MEANINGS.get(code)
     if meaning is None:
         again = code in RETRIABLE
         meaning = _Meaning(503, "try again a little later") if again else _Meaning(500, _LOOK)
@@ -79,6 +80,9 @@ _LATER: Final = "try again a little later; nothing is wrong with the request"
 _BAD: Final = HTTPStatus.BAD_REQUEST
 _AWAY: Final = HTTPStatus.SERVICE_UNAVAILABLE
 
+_NO_PARTITION: Final = _Meaning(
+    404, "GET /v1/topics/{topic} shows the partitions there are", "partition"
+)
 _MEANINGS: Final[dict[ErrorCode, _Meaning]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _Meaning(
         404, "GET /v1/topics lists the topics there are; POST /v1/topics creates one", "topic"
