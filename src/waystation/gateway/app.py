@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from waystation.gateway.clients import Clients
     from waystation.gateway.health import Readiness
     from waystation.gateway.routes import Route, Routes
+    from waystation.gateway.settings import GatewaySettings
 
 _events = get_logger("gateway")
 _GRACE_S: Final = 5
@@ -39,13 +40,19 @@ class App:
     """The application of one node; health from the start, the rest from its first call on."""
 
     def __init__(
-        self, health: "list[Route]", reach: Reach | None, limits: "Limits | None" = None
+        self,
+        health: "list[Route]",
+        reach: Reach | None,
+        limits: "Limits | None" = None,
+        settings: "GatewaySettings | None" = None,
     ) -> None:
         from waystation.gateway.bodies import Limits
         from waystation.gateway.clients import Clients
         from waystation.gateway.routes import Routes
+        from waystation.gateway.settings import GatewaySettings
 
         self.limits = limits or Limits()
+        self._settings = settings or GatewaySettings()
         self._health = health
         self._reach = reach
         self._clients: Clients | None = None
@@ -72,7 +79,7 @@ class App:
             await self._clients.close()
 
     async def _load(self) -> "Gateway":
-        routes = await asyncio.to_thread(_all_routes, self._health)
+        routes = await asyncio.to_thread(_all_routes, self._health, self._settings)
         if self._whole is None:
             self._whole = self._gateway(routes)
         return self._whole
@@ -89,11 +96,12 @@ def build_app(
     readiness: "Readiness",
     reach: Reach | None = None,
     limits: "Limits | None" = None,
+    settings: "GatewaySettings | None" = None,
 ) -> App:
     """The application of one node; without ``reach`` it has health and metrics only."""
     from waystation.gateway.health import health_routes
 
-    return App(health_routes(registry, readiness), reach, limits)
+    return App(health_routes(registry, readiness), reach, limits, settings)
 
 
 class HttpServer:
@@ -162,7 +170,7 @@ async def serve_http(app: App, host: str, port: int) -> HttpServer:
     return HttpServer(server, serving, watching, bound_port)
 
 
-def _all_routes(health: "list[Route]") -> "Routes":
+def _all_routes(health: "list[Route]", settings: "GatewaySettings") -> "Routes":
     from waystation.gateway.rest import rest_routes
 
-    return rest_routes(health)
+    return rest_routes(health, settings)

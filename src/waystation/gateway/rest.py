@@ -7,18 +7,21 @@ from collections.abc import Iterable
 
 from waystation.gateway.cluster import CLUSTER
 from waystation.gateway.groups import GROUPS
+from waystation.gateway.inbox import inbox_routes
 from waystation.gateway.openapi import openapi_routes
 from waystation.gateway.producing import PRODUCING
 from waystation.gateway.reading import READING
 from waystation.gateway.routes import Route, Routes
+from waystation.gateway.settings import GatewaySettings
 from waystation.gateway.topics import TOPICS
 
 __all__ = ["rest_routes"]
 
 
-def rest_routes(health: Iterable[Route]) -> Routes:
+def rest_routes(health: Iterable[Route], settings: GatewaySettings) -> Routes:
     """The table of routes; the last ones describe all the others."""
-    routes = Routes([*TOPICS, *PRODUCING, *READING, *GROUPS, *CLUSTER, *health])
+    inbox = inbox_routes(settings)
+    routes = Routes([*inbox, *TOPICS, *PRODUCING, *READING, *GROUPS, *CLUSTER, *health])
     for route in openapi_routes(routes):
         routes.add(route)
     return routes

@@ -19,6 +19,7 @@ from waystation.cluster.image import ClusterImage
 from waystation.coordination.address import parse_address as parse_store
 from waystation.coordination.connect import OpenableStore, store_at
 from waystation.coordination.store import CoordinationStore
+from waystation.gateway.settings import GatewaySettings
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidSettingsError, StoreUnavailableError
 from waystation.model.ids import NodeId
@@ -50,6 +51,7 @@ _STORE_PAUSE_S = 0.5
 _FIXED_GROUPS = (
     AddressSettings,
     BrokerSettings,
+    GatewaySettings,
     GroupSettings,
     ScheduleSettings,
     ServerSettings,
@@ -231,7 +233,9 @@ class Node:
         if not address.is_loopback and not self.settings.addresses.insecure:
             reach = None  # anyone could write; who looks after the node may still ask how it is
             _events.info("http.health.only", address=str(address), remedy="--insecure")
-        app = self._app = build_app(self.registry, self._waiting_for, reach)
+        app = self._app = build_app(
+            self.registry, self._waiting_for, reach, settings=self.settings.gateway
+        )
         try:
             self._http = await serve_http(app, *address)
         except OSError as error:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from waystation.broker.settings import BrokerSettings
 from waystation.coordination.address import parse_address
+from waystation.gateway.settings import GatewaySettings
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidConfigError, InvalidSettingsError
 from waystation.model.settings import Option, option, options_of, unknown_option
@@ -84,6 +85,7 @@ class AddressSettings:
 _GROUPS = (
     AddressSettings,
     BrokerSettings,
+    GatewaySettings,
     GroupSettings,
     ScheduleSettings,
     ServerSettings,
@@ -99,6 +101,7 @@ class NodeSettings(NamedTuple):
 
     addresses: AddressSettings
     broker: BrokerSettings
+    gateway: GatewaySettings
     groups: GroupSettings
     schedules: ScheduleSettings
     server: ServerSettings
@@ -133,6 +136,7 @@ def load(sources: Iterable[tuple[str, Mapping[str, str]]]) -> NodeSettings:
     return NodeSettings(
         AddressSettings(**values[AddressSettings]),
         BrokerSettings(**values[BrokerSettings]),
+        GatewaySettings(**values[GatewaySettings]),
         GroupSettings(**values[GroupSettings]),
         ScheduleSettings(**values[ScheduleSettings]),
         ServerSettings(**values[ServerSettings]),

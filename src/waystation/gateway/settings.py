@@ -1,0 +1,40 @@
+"""The options of the gateway."""
+
+from dataclasses import dataclass
+
+from waystation.model.errors import InvalidTopicError
+from waystation.model.settings import option
+from waystation.model.topics import check_topic_name
+
+__all__ = ["INBOX_PARTITIONS_MAX", "GatewaySettings"]
+
+INBOX_PARTITIONS_MAX = 1 << 16
+"""Ids of messages have two bytes for the partition."""
+
+
+def _check_topic(name: str) -> None:
+    try:
+        check_topic_name(name)
+    except InvalidTopicError as problem:
+        raise ValueError(f"is no topic name: {problem}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """Where the inbox (docs/inbox.md) keeps its messages."""
+
+    inbox_topic: str = option(
+        "inbox",
+        rule=_check_topic,
+        doc="The topic that POST /send writes and GET /receive reads, made at the first use. The "
+        "same on all nodes of a cluster.",
+    )
+    inbox_partitions: int = option(
+        16,
+        at_least=1,
+        at_most=INBOX_PARTITIONS_MAX,
+        doc="How many partitions of the topic the inbox uses, for good: users are spread over so "
+        "many, and ids of messages name theirs. Partitions added to the topic later are left "
+        "alone. More let more brokers and disks work; each costs up to 4 MB of memory for the "
+        "index of keys. The same on all nodes of a cluster.",
+    )

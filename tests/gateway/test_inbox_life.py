@@ -1,0 +1,139 @@
+"""The inbox outlives its brokers: what was answered is kept, and ids stay what they are."""
+
+import http.client
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.cluster import ProcessCluster
+from tests.support.http_client import HttpClient
+from tests.support.soak import count
+
+from waystation.client.admin import Admin
+from waystation.testing.process import BrokerProcess
+
+OPTIONS = {"inbox.topic": "letters", "inbox.partitions": "4"}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker to be killed."""
+    with BrokerProcess(tmp_path / "data", http="127.0.0.1:0", options=OPTIONS).start() as one:
+        yield one
+
+
+def send(http: HttpClient, to: str, message: str) -> str:
+    told = http.post("/send", {"from_user": "ann", "to_user": to, "message": message})
+    assert told.status == 200, told
+    return str(told.json["message_id"])
+
+
+def receive(http: HttpClient, user: str, more: str = "") -> Any:
+    told = http.get(f"/receive?user_id={user}{more}")
+    assert told.status == 200, told
+    return told.json["messages"]
+
+
+def test_kill_minus_nine_loses_no_success_and_ids_stay(own: BrokerProcess) -> None:
+    answered: dict[str, list[tuple[str, str]]] = {f"user-{n}": [] for n in range(4)}
+
+    def write(user: str) -> None:
+        sent = answered[user]
+        try:
+            with HttpClient(own.http) as client:
+                while True:
+                    message = f"message {len(sent)}"
+                    sent.append((send(client, user, message), message))
+        except (OSError, http.client.HTTPException):
+            return  # killed; the last one was not answered
+
+    writing = [threading.Thread(target=write, args=(user,)) for user in answered]
+    for one in writing:
+        one.start()
+    while min(map(len, answered.values())) < count(25, 2_000):
+        writing[0].join(0.01)
+    own.kill()
+    for one in writing:
+        one.join()
+    own.start()
+
+    with HttpClient(own.http) as client:
+        for user, sent in answered.items():
+            got = [
+                (one["message_id"], one["message"]) for one in receive(client, user, "&limit=9999")
+            ]
+            assert got[: len(sent)] == sent
+            assert len(got) <= len(sent) + 1
+            after = receive(client, user, f"&last_message_id={sent[10][0]}&limit=9999")
+            assert [(one["message_id"], one["message"]) for one in after] == got[11:]
+
+
+async def test_partitions_that_are_added_are_left_alone(own: BrokerProcess) -> None:
+    users = [f"user-{n}" for n in range(12)]
+    with HttpClient(own.http) as client:
+        first = {user: send(client, user, "before") for user in users}
+        async with Admin(own.bootstrap) as admin:
+            topic = await admin.describe_topic("letters")
+            assert len(topic.partitions) == 4
+            await admin.create_partitions("letters", 7)
+        own.stop()
+        own.start()
+    with HttpClient(own.http) as client:
+        for user in users:
+            second = send(client, user, "after")
+            assert [one["message_id"] for one in receive(client, user)] == [first[user], second]
+
+
+async def test_a_topic_of_someone_else_is_not_taken_for_an_inbox(own: BrokerProcess) -> None:
+    body = {"from_user": "a", "to_user": "b", "message": "c"}
+    async with Admin(own.bootstrap) as admin:
+        with HttpClient(own.http) as client:
+            await admin.create_topic("letters", 4)
+            for told in (client.post("/send", body), client.get("/receive?user_id=b")):
+                assert told.status == 409
+                assert "index.keys=true" in told.json["remedy"]
+            await admin.alter_configs("letters", set={"index.keys": "true"})
+            assert client.post("/send", body).status == 200
+
+
+async def test_an_inbox_of_too_few_partitions_is_told(own: BrokerProcess) -> None:
+    async with Admin(own.bootstrap) as admin:
+        await admin.create_topic("letters", 3, configs={"index.keys": "true"})
+    with HttpClient(own.http) as client:
+        told = client.get("/receive?user_id=b")
+    assert told.status == 409
+    assert "inbox.partitions=3" in told.json["remedy"]
+
+
+def test_ids_of_an_inbox_that_was_deleted_are_gone(own: BrokerProcess) -> None:
+    with HttpClient(own.http) as client:
+        old = send(client, "bob", "old")
+        assert client.ask("DELETE", "/v1/topics/letters").status == 204
+        new = send(client, "bob", "new")
+        assert [one["message_id"] for one in receive(client, "bob")] == [new]
+        told = client.get(f"/receive?user_id=bob&last_message_id={old}")
+    assert (told.status, told.json["field"]) == (410, "last_message_id")
+
+
+@pytest.mark.timeout(120)
+def test_ids_stay_when_a_leader_dies(tmp_path: Path) -> None:
+    users = [f"user-{n}" for n in range(6)]
+    with ProcessCluster(tmp_path, 3, http="127.0.0.1:0", options=OPTIONS) as cluster:
+        sent: dict[str, list[str]] = {user: [] for user in users}
+        for number in cluster.ids:
+            with HttpClient(cluster.brokers[number].http) as client:
+                for user in users:
+                    sent[user].append(send(client, user, f"by {number}"))
+        topic = cluster.topic("letters")
+        assert {len(one.replicas) for one in topic.partitions} == {3}
+        leader = topic.partitions[0].leader
+        cluster.kill(leader)
+        survivor = next(number for number in cluster.ids if number != leader)
+        with HttpClient(cluster.brokers[survivor].http) as client:
+            for user in users:
+                sent[user].append(send(client, user, "after"))
+                got = [one["message_id"] for one in receive(client, user)]
+                assert got == sent[user]
+                assert len(receive(client, user, f"&last_message_id={got[1]}")) == 2
