@@ -1,5 +1,6 @@
 """A guided tour: starts a broker of its own and shows every face of it, then tidies up."""
 
+import json
 import os
 import subprocess
 import sys
@@ -47,6 +48,18 @@ class Tour:
         print(f"{DIM}$ python {path}{PLAIN}", flush=True)
         environment = {**os.environ, "WAYSTATION_BOOTSTRAP": self._broker.bootstrap}
         subprocess.run([sys.executable, path], env=environment, check=True)
+
+    def curl(self, path: str, **body: str) -> None:
+        """Ask over HTTP, with a JSON body if one is given."""
+        from urllib.request import Request, urlopen
+
+        url, told = f"http://{self._broker.http}{path}", json.dumps(body)
+        given = f"--json '{told}' " if body else ""
+        print(f"{DIM}$ curl {given}'{url}'{PLAIN}", flush=True)
+        headers = {"content-type": "application/json"}
+        asked = Request(url, told.encode() if body else None, headers)
+        with urlopen(asked, timeout=10) as response:
+            print(response.read().decode(), flush=True)
 
     def get(self, path: str) -> None:
         from urllib.request import urlopen
@@ -124,6 +137,10 @@ def tour(broker: BrokerProcess) -> None:
         show.run("pipeline", "transform", *job, "--value-format", "json", "--available-now")
         show.run("consume", "large-orders", "--from-beginning", "--count", "4")
         show.run("sink", "list")
+
+    show.say("From user to user over HTTP: one topic, found by an index of keys")
+    show.curl("/send", from_user="user123", to_user="user456", message="Hello!")
+    show.curl("/receive?user_id=user456")
 
     show.say("Health and metrics over HTTP")
     show.get("/healthz")
