@@ -17,11 +17,20 @@ from waystation.testing.process import BrokerProcess
 OPTIONS = {"inbox.topic": "letters", "inbox.partitions": "4"}
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[BrokerProcess]:
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker to be killed."""
-    with BrokerProcess(tmp_path / "data", http="127.0.0.1:0", options=OPTIONS).start() as one:
+    data_dir = tmp_path_factory.mktemp("inbox") / "data"
+    with BrokerProcess(data_dir, http="127.0.0.1:0", options=OPTIONS).start() as one:
         yield one
+
+
+@pytest.fixture
+def own(mortal: BrokerProcess) -> BrokerProcess:
+    """The same, without an inbox."""
+    with HttpClient(mortal.http) as client:
+        assert client.ask("DELETE", "/v1/topics/letters").status in (204, 404)
+    return mortal
 
 
 def send(http: HttpClient, to: str, message: str) -> str:
@@ -78,7 +87,7 @@ async def test_partitions_that_are_added_are_left_alone(own: BrokerProcess) -> N
             topic = await admin.describe_topic("letters")
             assert len(topic.partitions) == 4
             await admin.create_partitions("letters", 7)
-        own.stop()
+        own.kill()  # and with it what it remembers of the topic
         own.start()
     with HttpClient(own.http) as client:
         for user in users:
