@@ -253,14 +253,15 @@ async def test_who_rests_between_requests_is_let_go() -> None:
         assert (await raw(server, sent, within_s=8))[0] == 500
 
 
-async def test_who_does_not_read_is_let_go() -> None:
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+async def test_who_does_not_read_is_let_go(connection: str) -> None:
     async with served() as server:
         plain = socket.create_connection(("127.0.0.1", server.port))
-        plain.sendall(b"GET /pour HTTP/1.1\r\nhost: x\r\n\r\n")
+        plain.sendall(f"GET /pour HTTP/1.1\r\nhost: x\r\nconnection: {connection}\r\n\r\n".encode())
         connections = server._server.server_state.connections
         await asyncio.sleep(0.2)
         assert len(connections) == 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while connections:
                 await asyncio.sleep(0.05)
         plain.close()

@@ -118,9 +118,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """Let go of a caller that takes too long."""
         begun_at, limit_s = self.begun_at, self.limits.request_s
-        if begun_at is None or now - begun_at <= limit_s or self.transport.is_closing():
+        if begun_at is None or now - begun_at <= limit_s:
             return
-        if self.flow.write_paused:
+        if self.flow.write_paused or self.transport.is_closing():
+            # Closing waits for the caller to take the rest, which may be never.
             self.transport.abort()
             return
         self.refuse(
