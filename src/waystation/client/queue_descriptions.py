@@ -21,8 +21,9 @@ class QueuePartition(NamedTuple):
 
     Everything before ``start`` is settled; a start of ``None`` means that nobody has received
     anything yet.  ``unsettled`` counts messages from there to ``end`` that are neither acknowledged
-    nor given up, and is ``None`` where the queue is to begin with what is sent later; ``in_flight`` those of them that are out at consumers, ``waiting`` those that wait
-    for another try or for their way to the dead-letter topic; each ``None`` where no broker says.
+    nor given up, and is ``None`` where the queue is to begin with what is sent later.
+    ``in_flight`` are those of them that are out at consumers, ``waiting`` those that wait for
+    another try or for their way to the dead-letter topic; each ``None`` where no broker says.
     """
 
     partition: int
