@@ -11,6 +11,7 @@ What a scan is for is its subclass's business: ``view_reading.py`` collects, ``v
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -30,7 +31,7 @@ _events = get_logger("broker")
 _LARGE_BYTES: Final = 256 << 10
 
 
-class Scan:
+class Scan(ABC):
     """A way through one partition of a view."""
 
     __slots__ = (
@@ -68,17 +69,17 @@ class Scan:
         return self.error is None and self.at < end and end != self.nothing_upto
 
     @property
+    @abstractmethod
     def goes_on(self) -> bool:
         """Whether there is more to do for now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def took(self, narrowed: Narrowed, behind: Offset) -> None:
         """A slice from ``at`` on was looked through, which ends ``behind``: move ``at`` on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rested(self) -> None:
         """There is nothing more to do for now."""
-        raise NotImplementedError
 
     def skip(self) -> None:
         """Go on behind what is known to hold no match."""
