@@ -73,6 +73,20 @@ def test_batches_are_given_whole_unless_the_limit_is_strict(
     assert messages(reply) == [(10, b"10"), (11, b"11"), (12, b"12")]
 
 
+def test_no_batch_is_split_where_the_number_of_messages_that_may_be_out_ends(
+    ann: Sharing, bob: Sharing, topic: str
+) -> None:
+    topic_id = filled(ann, topic, 1_500, 1_500, 1_500)
+
+    assert ranges(ann.take(topic_id)) == [(0, 1_499, 1)]
+    assert ranges(bob.take(topic_id)) == [(1_500, 2_999, 1)]
+    assert ranges(bob.take(topic_id)) == []
+    assert ann.say(topic_id, [(0, 1_499, [ACCEPT])]).error_code == 0
+    reply = ann.take(topic_id)
+    assert ranges(reply) == [(3_000, 4_499, 1)]
+    assert len(messages(reply)) == 1_500
+
+
 def test_ranges_are_no_longer_than_a_consumer_wants_them(ann: Sharing, topic: str) -> None:
     topic_id = filled(ann, topic, 5)
 

@@ -193,9 +193,10 @@ def test_batches_are_given_whole_unless_a_limit_is_meant_exactly() -> None:
         shared.acquire(NOW, "a", 3, Offset(0), Offset(30), batch_ends=ends)
     ) == [(0, 10, 1)]  # fmt: skip
     assert take(shared, "b", 3) == [(10, 13, 1)]
-    # Locks are a limit that nothing exceeds.
-    got = shared.acquire(NOW, "c", 11, Offset(13), Offset(30), batch_ends=ends)
-    assert as_tuples(got) == [(13, 25, 1)]
+    # The rest of a batch may go beyond what may be out; then nothing more does.
+    got = shared.acquire(NOW, "c", 20, Offset(13), Offset(50), batch_ends=[*ends, Offset(50)])
+    assert as_tuples(got) == [(13, 30, 1)]
+    assert shared.next_offset(NOW) is None
 
 
 def test_what_holds_nothing_to_deliver_is_passed_over() -> None:

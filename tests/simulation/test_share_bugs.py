@@ -94,7 +94,7 @@ def never_ends_a_lock(patch: Patch) -> None:
 
 
 def gives_out_more_than_may_be_out(patch: Patch) -> None:
-    patch.setattr(SharePartition, "_room", lambda *_: 1_000)
+    patch.setattr(SharePartition, "room", lambda *_: 1_000)
 
 
 def names_dead_letters_before_it_is_stored(patch: Patch) -> None:

@@ -85,7 +85,7 @@ class Giving:
         first = queue.next_offset(now)
         if first is None or first >= self._readable_end():
             return NOTHING
-        limit, again = wish.records, max(queue.end - first, 0)
+        limit, again = min(wish.records, queue.room(now)), max(queue.end - first, 0)
         # What was given back comes with what follows it, unless that is far.
         reach = limit + (again if again <= _REACH * limit else 0)
         stretch = look(self._partition, first, wish._replace(records=reach))

@@ -67,9 +67,13 @@ class Fates:
         is_probe_out = self._breaker.is_probing and out > 0
         return 0 if state == OPEN or is_probe_out else min(room, 1)
 
+    def is_probing(self, now: Millis) -> bool:
+        """Whether a single message is to show if the flood is over."""
+        return self.breaker_state(now) == PROBING
+
     def went(self, now: Millis) -> None:
         """Messages were delivered."""
-        if self.breaker_state(now) == PROBING:
+        if self.is_probing(now):
             self._breaker.probe()
 
     def wakes_at(self) -> Millis | None:

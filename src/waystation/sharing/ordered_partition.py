@@ -129,7 +129,7 @@ class OrderedPartition(SharePartition):
     def choose(self, now: Millis, member_id: str, limit: int) -> list[Acquired]:
         """Give a consumer up to ``limit`` messages, in the order of offsets."""
         self.tick(now)
-        limit = min(limit, self._room(now))
+        limit = min(limit, self.room(now))
         chosen: list[Offset] = []
         while len(chosen) < limit and (offset := self._next()) is not None:
             self._depart(offset)

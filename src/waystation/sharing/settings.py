@@ -55,8 +55,9 @@ class ShareSettings:
         at_least=1,
         at_most=1_000_000,
         live=True,
-        doc="How many messages of one partition may be out at consumers of one group. More lets "
-        "more consumers work on one partition, and costs more redeliveries when a broker dies.",
+        doc="How many messages of one partition may be out at consumers of one group, but for the "
+        "rest of a batch, which is not split. More lets more consumers work on one partition, and "
+        "costs more redeliveries when a broker dies.",
     )
     group_share_partition_max_ranges: int = option(
         10_000,

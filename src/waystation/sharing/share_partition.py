@@ -185,11 +185,18 @@ class SharePartition:
         Messages that failed before come first, then what was never delivered.
         """
         self.tick(now)
-        if not self._room(now):
+        if not self.room(now):
             return None
         if self._backlog.available:
             return self._backlog.first_available()
         return self.end if self._may_grow() else None
+
+    def room(self, now: Millis) -> int:
+        """How many more messages may be out; whole batches make it a few more."""
+        if self._changes.stored < self._begins_with:
+            return 0
+        room = self._share().group_share_partition_max_record_locks - self._backlog.acquired
+        return self._fates.may_go(now, room, self._backlog.acquired)
 
     def acquire(
         self,
@@ -207,21 +214,22 @@ class SharePartition:
         ``skipped`` are offsets that hold nothing to deliver, in order: control records, aborted
         ones where only committed ones count, what compaction took.  With ``batch_ends``, in
         order, messages never delivered before are given up to the end of a batch, although that
-        may be more than ``limit``: a batch that is split is sent twice.
+        may be more than ``limit``, and more than may be out: a batch that is split is sent twice.
 
         HOT: once per partition of a ShareFetch.
         """
         assert not self.chooses, "a queue that chooses was told what to give"
         self.tick(now)
-        room = self._room(now)
-        limit = min(limit, room)
+        limit = min(limit, self.room(now))
         if limit <= 0:
             return []
         chosen = self._backlog.choose(limit, first, end)
         taken = sum(until - begin for begin, until, _ in chosen)
         if taken < limit and first <= self.end < end and self._may_grow():
-            wanted = aligned(self.end, limit - taken, batch_ends)
-            chosen += self._choose_fresh(min(wanted, room - taken), end, skipped)
+            wanted = limit - taken
+            if not self._fates.is_probing(now):
+                wanted = aligned(self.end, wanted, batch_ends)
+            chosen += self._choose_fresh(wanted, end, skipped)
         return self._lock(now, member_id, chosen)
 
     # --- acknowledging ------------------------------------------------------------------------
@@ -337,13 +345,6 @@ class SharePartition:
         return self._fates.breaker_state(now)
 
     # --- parts: choosing ----------------------------------------------------------------------
-
-    def _room(self, now: Millis) -> int:
-        """How many more messages may be out."""
-        if self._changes.stored < self._begins_with:
-            return 0
-        room = self._share().group_share_partition_max_record_locks - self._backlog.acquired
-        return self._fates.may_go(now, room, self._backlog.acquired)
 
     def _may_grow(self) -> bool:
         """Whether messages that were never delivered may be."""
