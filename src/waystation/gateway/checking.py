@@ -118,7 +118,7 @@ def _decoded(decode: Any, body: bytes, at: str | None = None) -> Any:
             400,
             "malformed-json",
             f"{at or 'the body'} is not JSON: {error}",
-            field=at,
+            field=at or "body",
             remedy="send JSON in UTF-8; if you do, something on the way has cut it",
         ) from None
 
@@ -174,6 +174,6 @@ def _invalid(what: str, error: msgspec.ValidationError, line: str | None = None)
         400,
         f"invalid-{what}",
         told.replace("`", "'"),
-        field=": ".join(filter(None, (line, field))) or None,
+        field=": ".join(filter(None, (line, field))) or "body",
         remedy=_FITTING,
     )
