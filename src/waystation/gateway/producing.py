@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from waystation.client.errors import BufferFullError
+from waystation.client.accumulator import NewRecord
 from waystation.client.outgoing import RecordMetadata
 from waystation.client.producer import Producer
 from waystation.client.schedule_descriptions import MessageId
@@ -68,28 +68,70 @@ async def send_messages(call: Call[TopicParams, Any]) -> Reply:
         call.body if isinstance(call.body, list) else call.body.messages
     )
     if not messages:
-        raise refusal(400, "invalid-field", "there are no messages", remedy="send at least one")
-    ready = []
-    for number, message in enumerate(messages):
-        ready.append(_ready(message, f"messages[{number}]."))
-        if number % _TURN == _TURN - 1:
-            await asyncio.sleep(0)
+        raise refusal(
+            400,
+            "invalid-field",
+            "there are no messages",
+            field="messages",
+            remedy="send at least one",
+        )
+    ready = await _all_ready(messages)
     await call.clients.topic(topic)
-    producer = await call.clients.producer()
-    waiting = []
-    for number, (message, parts) in enumerate(zip(messages, ready, strict=True)):
-        while (sent := _submitted(producer, topic, message, parts)) is None:
-            await producer.drain()
-        waiting.append(sent)
-        if number % _TURN == _TURN - 1:
-            await producer.drain()
-    for one in waiting:
-        if not one.done():  # most are, with the first of their batch
-            await asyncio.wait([one])
-    outcomes = [_outcome(one) for one in waiting]
+    outcomes = await _all_sent(await call.clients.producer(), topic, messages, ready)
     failed = sum(one.place is None for one in outcomes)
     answer = Outcomes(len(outcomes) - failed, failed, outcomes)
     return Reply(msgspec.json.encode(answer), 207 if failed else 200)
+
+
+async def _all_ready(messages: Sequence[NewMessage]) -> "list[_Ready]":
+    """HOT: once per message; only one that is wrong pays for knowing where it stands."""
+    ready = []
+    for number, message in enumerate(messages):
+        try:
+            ready.append(_ready(message))
+        except ProblemError:
+            _ready(message, f"messages[{number}].")
+            raise
+        if number % _TURN == _TURN - 1:
+            await asyncio.sleep(0)
+    return ready
+
+
+async def _all_sent(
+    producer: Producer, topic: str, messages: Sequence[NewMessage], ready: "Sequence[_Ready]"
+) -> list[Outcome]:
+    """What became of each; those for later are sent one by one, all others together."""
+    waiting = {
+        number: asyncio.ensure_future(_sent(producer, topic, messages[number], one))
+        for number, one in enumerate(ready)
+        if one.timing is not None
+    }
+    records: list[NewRecord] = [
+        (one.value, one.key, one.headers, message.partition, message.timestamp_ms)
+        for message, one in zip(messages, ready, strict=True)
+        if one.timing is None
+    ]
+    outcomes = [_outcome(told) for told in await _together(producer, topic, records)]
+    if waiting:
+        await asyncio.wait(waiting.values())
+        for number, one in waiting.items():
+            outcomes.insert(number, _outcome(one.exception() or one.result()))
+    return outcomes
+
+
+async def _together(
+    producer: Producer, topic: str, records: list[NewRecord]
+) -> list[RecordMetadata | WaystationError]:
+    """Where each record went; handed over in turns of the loop that stay short."""
+    await producer.partitions_of(topic)
+    sent, begin = [], 0
+    while begin < len(records):
+        submitted = producer.submit_many(topic, records[begin : begin + _TURN])
+        sent.append(submitted)
+        begin += submitted.taken
+        if begin < len(records):
+            await producer.drain()
+    return [told for one in sent for told in await one.outcomes()]
 
 
 class _Ready(NamedTuple):
@@ -124,37 +166,17 @@ async def _sent(producer: Producer, topic: str, message: NewMessage, ready: _Rea
     return _place(told, timed=ready.timing is not None)
 
 
-def _submitted(
-    producer: Producer, topic: str, message: NewMessage, ready: _Ready
-) -> "asyncio.Future[Any] | None":
-    """Under way, behind all that were given before it; ``None`` while there is no room."""
-    if ready.timing is not None:
-        return asyncio.ensure_future(_sent(producer, topic, message, ready))
-    try:
-        return producer.submit(
-            topic,
-            ready.value,
-            key=ready.key,
-            headers=ready.headers,
-            partition=message.partition,
-            timestamp=message.timestamp_ms,
-        )
-    except BufferFullError:
-        return None
-    except WaystationError as error:
-        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        failed.set_exception(error)
-        return failed
-
-
-def _outcome(done: "asyncio.Future[Any]") -> Outcome:
-    error = done.exception()
-    if error is None:
-        told = done.result()
-        return Outcome(told if isinstance(told, Place) else _place(told, timed=False))
-    if isinstance(error, WaystationError):
-        return Outcome(None, problem_of(error))
-    raise error
+def _outcome(told: object) -> Outcome:
+    match told:
+        case Place():
+            return Outcome(told)
+        case RecordMetadata():
+            return Outcome(_place(told, timed=False))
+        case WaystationError():
+            return Outcome(None, problem_of(told))
+        case _:
+            assert isinstance(told, BaseException), f"{told!r} is no outcome"
+            raise told
 
 
 def _place(told: RecordMetadata, *, timed: bool) -> Place:
