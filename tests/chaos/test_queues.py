@@ -3,7 +3,9 @@
 Fifty consumers, by librdkafka and by our client, share the messages of four partitions, in the
 usual mode and by key; both are queues over one topic, so that each must get everything.  Consumers
 are killed, frozen and slow by chance.  Brokers are killed too, which moves leaders, coordinators of
-groups and those of the queues' states.  ``waystation/testing/queue_checker.py`` decides; that it
+groups and those of the queues' states, or sleep for longer than their leases last and wake up as
+leaders who were replaced.  Whatever comes to a consumer is written down, so that counts of
+deliveries are held to rise by one.  ``waystation/testing/queue_checker.py`` decides; that it
 finds what it looks for is proven in ``tests/testing/test_queue_checker.py``.
 """
 
@@ -18,7 +20,7 @@ from random import Random
 
 import pytest
 
-from tests.support.cluster import ProcessCluster
+from tests.support.cluster import LEASE_MS, ProcessCluster
 from tests.support.figures import figure
 from tests.support.havoc import by_chance, complaints_of
 from tests.support.soak import SOAKING, count
@@ -41,6 +43,7 @@ CONSUMERS = 5
 LOCK_MS = count(3_000, 5_000)
 LIMIT = 1_000
 HEARSAY_MS = 4_000
+SLEEPS_S = (LEASE_MS / 1_000 + 0.5, LEASE_MS / 1_000 + 2.0)
 BROKER_EVERY_S = count(3, 12)
 """While leaders change all the time, little can be held against them."""
 PATIENCE_S = count(90, 300)
@@ -62,7 +65,7 @@ _SHOWN = 10
 
 def rules(*, by_key: bool) -> Rules:
     """What is asked of a queue here."""
-    return Rules(LOCK_MS, LIMIT, by_key=by_key, hearsay_ms=HEARSAY_MS, gives_back=True)
+    return Rules(LOCK_MS, LIMIT, by_key=by_key, hearsay_ms=HEARSAY_MS)
 
 
 def test_every_message_is_done_once_whatever_happens(tmp_path: Path) -> None:
@@ -127,7 +130,8 @@ class Crowd:
                 ]
         self._frozen: list[Program] = []
         self._dead: int | None = None
-        self._spared_until_s = 0.0
+        self._asleep: int | None = None
+        self._spared_until_s = self._asleep_until_s = 0.0
 
     def __enter__(self) -> "Crowd":
         for program in (self._writer, *self._consumers):
@@ -150,15 +154,23 @@ class Crowd:
 
     def suffer(self, duration_s: float) -> None:
         """Let one thing after the other happen, at moments that nobody expects."""
-        blows = [self._kill, self._kill, self._freeze, self._freeze, self._kill_broker]
+        blows = [self._kill, self._kill, self._freeze, self._freeze]
+        blows += [self._kill_broker, self._let_broker_sleep]
         blows += [self._restart_broker] if SOAKING else []
         deadline = time.monotonic() + duration_s
         self._kill_broker()  # at least one, however short it is
         while time.monotonic() < deadline:
             time.sleep(self._chance.uniform(*_WAIT_S))
             self._chance.choice(blows)()
-        self._thaw()
+            if time.monotonic() > self._asleep_until_s:
+                self._wake_broker()
         self._revive_broker()
+        if not self.blows["sleep"]:
+            self._spared_until_s = 0.0
+            self._let_broker_sleep()
+        time.sleep(max(0.0, self._asleep_until_s - time.monotonic()))
+        self._thaw()
+        self._wake_broker()
 
     def finish(self) -> None:
         """No more is sent; everything that was is done."""
@@ -202,25 +214,47 @@ class Crowd:
         self._frozen.clear()
 
     def _kill_broker(self) -> None:
-        if time.monotonic() < self._spared_until_s:
+        if self._are_brokers_spared():
             return
-        self._spared_until_s = time.monotonic() + BROKER_EVERY_S
-        self._revive_broker()
         self._dead = self._chance.choice(self._cluster.ids)
-        self.diary.remark(f"broker {self._dead} dies")
+        self.diary.struck(f"broker {self._dead}")
         self._cluster.kill(self._dead)
         self.blows["broker"] += 1
 
     def _restart_broker(self) -> None:
         """A clean end: others lead before it is gone."""
-        if time.monotonic() < self._spared_until_s:
+        if self._are_brokers_spared():
             return
-        self._spared_until_s = time.monotonic() + BROKER_EVERY_S
-        self._revive_broker()
         number = self._chance.choice(self._cluster.ids)
-        self.diary.remark(f"broker {number} restarts")
+        self.diary.struck(f"broker {number}")
         self._cluster.restart(number)
         self.blows["restart"] += 1
+
+    def _let_broker_sleep(self) -> None:
+        """Stop a broker for so long that others take over, and let it go on as if nothing was."""
+        if self._are_brokers_spared():
+            return
+        self._asleep = self._chance.choice(self._cluster.ids)
+        self._asleep_until_s = time.monotonic() + self._chance.uniform(*SLEEPS_S)
+        self._spared_until_s = self._asleep_until_s + BROKER_EVERY_S
+        self.diary.struck(f"broker {self._asleep}", sleeps=True)
+        self._cluster.pause(self._asleep)
+        self.blows["sleep"] += 1
+
+    def _wake_broker(self) -> None:
+        if self._asleep is not None:
+            self.diary.woken(f"broker {self._asleep}")
+            self._cluster.resume(self._asleep)
+            self._asleep = None
+
+    def _are_brokers_spared(self) -> bool:
+        """One at a time: who was struck last has recovered, and been there for a while."""
+        if time.monotonic() < self._spared_until_s:
+            return True
+        self._spared_until_s = time.monotonic() + BROKER_EVERY_S
+        self._revive_broker()
+        self._wake_broker()
+        return False
 
     def _revive_broker(self) -> None:
         if self._dead is not None:

@@ -36,7 +36,12 @@ from tests.support.soak import count as how_many
 from waystation import Producer, Queue, WaystationError
 from waystation.client.queue_errors import NotHeldError
 from waystation.client.queue_message import QueueMessage
+from waystation.client.queue_receiving import Receiving
+from waystation.client.queue_settings import ReceivingSettings
+from waystation.client.queue_settling import Settling as Settled
+from waystation.client.router import Router
 from waystation.runtime.loops import run
+from waystation.sharing.states import RELEASE as RELEASED
 from waystation.testing.history import HistoryFile, Value
 from waystation.testing.queue_history import (
     ACCEPT,
@@ -232,12 +237,54 @@ def _settle_by_confluent(
 # --- consumers by our client --------------------------------------------------------------------
 
 
+class NotedQueue(Queue):
+    """Writes down whatever comes to it, also what nobody asks for and what it gives back."""
+
+    def __init__(self, work: Work, diary: QueueDiary) -> None:
+        super().__init__(work.topic, work.bootstrap, group=work.group)
+        self._diary = diary
+
+    async def _receiver(self) -> Receiving:
+        if self._receiving is None:
+            made = _Noted(self._router, self.settings, self.name, self.group_id, self._diary)
+            await made.start()
+            self._receiving = made
+        return self._receiving
+
+
+class _Noted(Receiving):
+    def __init__(
+        self,
+        router: Router,
+        settings: ReceivingSettings,
+        topic: str,
+        group_id: str,
+        diary: QueueDiary,
+    ) -> None:
+        super().__init__(router, settings, topic, group_id)
+        self._diary, self._asked = diary, Asked(answers=1)
+
+    def take(self, messages: Iterable[QueueMessage]) -> None:
+        found, came_ns = list(messages), time.monotonic_ns()
+        for one in found[:1]:
+            since_ns = self._asked.since(one.partition, one.lease, came_ns)
+            rows = (Given(*_mark(one), *Value.of(one.value)) for one in found)
+            self._diary.delivered(since_ns, rows)
+        super().take(found)
+
+    def settle(self, messages: Iterable[QueueMessage], kind: int) -> Settled:
+        found = list(messages)
+        if kind == RELEASED:
+            self._diary.settling(RELEASE, map(_mark, found))
+        return super().settle(found, kind)
+
+
 async def consume_by_ours(work: Work, file: HistoryFile, name: str) -> None:
     """One consumer after the other, until it is over."""
     for life in count():
         diary = QueueDiary(f"{name}x{life}", file.write)
         try:
-            async with Queue(work.topic, work.bootstrap, group=work.group) as queue:
+            async with NotedQueue(work, diary) as queue:
                 await _receive(work, diary, queue)
         except WaystationError as error:
             diary.remark(f"{type(error).__name__}: {error}")
@@ -247,14 +294,10 @@ async def consume_by_ours(work: Work, file: HistoryFile, name: str) -> None:
 
 
 async def _receive(work: Work, diary: QueueDiary, queue: Queue) -> None:
-    chance, asked = Random(diary.process), Asked(answers=1)
+    chance = Random(diary.process)
     try:
         while not work.told.over:
             found = await queue.receive(chance.randint(1, 20), int(_POLL_S * 1_000))
-            for one in found:
-                came_ns = time.monotonic_ns() - _age_ns(one)
-                since_ns = asked.since(one.partition, one.lease, came_ns)
-                diary.delivered(since_ns, [Given(*_mark(one), *Value.of(one.value))])
             if found:
                 await asyncio.sleep(_working_s(work, chance))
             if found and chance.random() < _RENEWED:
@@ -265,11 +308,6 @@ async def _receive(work: Work, diary: QueueDiary, queue: Queue) -> None:
             await _tell(diary, queue, ACCEPT, done)
     finally:
         diary.died()
-
-
-def _age_ns(one: QueueMessage) -> int:
-    """How long ago the answer came that brought it."""
-    return int((one.lease.hold.session.lock_s - one.seconds_left) * 1e9)
 
 
 def _mark(one: QueueMessage) -> Marked:

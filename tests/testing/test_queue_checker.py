@@ -245,10 +245,61 @@ def counts_backwards(story: Story) -> None:
 
 
 def counts_what_nobody_got(story: Story) -> None:
-    """One death explains one delivery that nobody wrote down, not two."""
+    """Deaths of long ago explain nothing."""
     story.send("x")
     story.give("c1", 3, 9)
     story.settle("c1", 3, 9)
+
+
+def counts_on_too_far_under_another_leader(story: Story) -> None:
+    """A change of leader forgets deliveries, and invents none."""
+    story.send("x")
+    story.give("c1", 1, 9)
+    story.led(3)
+    story.give("c2", 4, 9)
+    story.settle("c2", 4, 9)
+
+
+def counts_more_than_was_lost_with_a_broker(story: Story) -> None:
+    """One answer of it was on its way when it died, at most."""
+    story.send("x")
+    story.give("c1", 1, 9)
+    story.of("fate").struck("broker 1")
+    story.led(3)
+    story.give("c2", 4, 9)
+    story.settle("c2", 4, 9)
+
+
+def counts_a_quick_one_by_a_later_death(story: Story) -> None:
+    """Whoever has it holds it for as long as a lock lasts, and until it dies."""
+    story.send("x")
+    story.give("c1", 1, 9)
+    story.settle("c1", 1, 9, how=RELEASE)
+    story.give("c2", 3, 9)
+    story.settle("c2", 3, 9)
+    story.of("fate").died("c7", consumers=5)
+
+
+def forgets_what_was_given_back(story: Story) -> None:
+    """The count was not stored, though the consumer was told so: the next leader begins anew."""
+    story.send("x")
+    story.give("c1", 1, 9)
+    story.settle("c1", 1, 9, how=RELEASE)
+    story.led(3)
+    story.give("c2", 1, 9)
+    story.settle("c2", 1, 9)
+
+
+def lets_two_be_done_beside_a_sleeper(story: Story) -> None:
+    """That a leader was asleep excuses much, and not that both are believed."""
+    story.send("x")
+    story.give("c1", 1, 9)
+    story.of("fate").struck("broker 1", sleeps=True)
+    story.led(3)
+    story.give("c2", 1, 9)
+    story.settle("c2", 1, 9)
+    story.of("fate").woken("broker 1")
+    story.settle("c1", 1, 9)
 
 
 def delivers_too_often(story: Story) -> None:
@@ -324,6 +375,11 @@ BUGS: list[tuple[Callable[[Story], None], Fault]] = [
     (counts_one_twice, Fault.WRONG_COUNT),
     (counts_backwards, Fault.WRONG_COUNT),
     (counts_what_nobody_got, Fault.WRONG_COUNT),
+    (counts_on_too_far_under_another_leader, Fault.WRONG_COUNT),
+    (counts_more_than_was_lost_with_a_broker, Fault.WRONG_COUNT),
+    (counts_a_quick_one_by_a_later_death, Fault.WRONG_COUNT),
+    (forgets_what_was_given_back, Fault.WRONG_COUNT),
+    (lets_two_be_done_beside_a_sleeper, Fault.DONE_TWICE),
     (delivers_too_often, Fault.WRONG_COUNT),
     (refuses_who_holds_it, Fault.REFUSED),
     (delivers_what_nobody_sent, Fault.PHANTOM),
@@ -381,14 +437,67 @@ def test_who_died_may_have_got_what_it_did_not_write_down() -> None:
     assert Fault.WRONG_COUNT in faults(check_queue(story.events, RULES))
 
 
-def test_clients_may_give_back_what_nobody_asked_them_for() -> None:
+def test_what_a_client_gives_back_unread_is_a_delivery_like_others() -> None:
     story = Story()
     story.send("a")
-    story.give("c1", 3, 0)
-    story.settle("c1", 3, 0)
+    story.give("c1", 1, 0)
+    story.settle("c1", 1, 0, how=RELEASE, answer=None)
+    story.give("c2", 2, 0)
+    story.settle("c2", 2, 0)
 
-    assert faults(check_queue(story.events, RULES)) == {Fault.WRONG_COUNT}
-    assert check_queue(story.events, RULES._replace(gives_back=True)).findings == []
+    assert check_queue(story.events, RULES).findings == []
+
+
+def test_an_answer_may_be_lost_with_its_broker() -> None:
+    """Its lock was over before the broker died, and the next leader knows that it was given."""
+    story = Story()
+    story.led(1)
+    story.send("a")
+    story.of("fate").struck("broker 1")
+    story.led(2)
+    story.give("c2", 2, 0)
+    story.settle("c2", 2, 0)
+
+    assert check_queue(story.events, RULES).findings == []
+
+
+def test_who_was_slow_may_die_after_its_lock_was_over() -> None:
+    story = Story()
+    story.send("a")
+    story.wait(LOCK_MS)
+    story.give("c2", 2, 0)
+    story.settle("c2", 2, 0)
+    story.of("fate").died("c1")
+
+    assert check_queue(story.events, RULES).findings == []
+    assert faults(check_queue(story.events, RULES._replace(late_ms=1))) == {Fault.WRONG_COUNT}
+
+
+def test_a_leader_that_slept_may_hand_out_what_is_done_until_it_knows() -> None:
+    story = Story()
+    story.led(1)
+    story.send("a", "a")
+    story.give("c1", 1, 0)
+    story.of("fate").struck("broker 1", sleeps=True)
+    story.wait(LOCK_MS)
+    story.led(2)
+    story.give("c2", 1, 0)
+    story.settle("c2", 1, 0)
+    story.give("c2", 1, 1)
+    story.settle("c2", 1, 1)
+    story.of("fate").woken("broker 1")
+    story.give("c3", 2, 0)
+    story.settle("c3", 2, 0, answer="not held")
+
+    assert check_queue(story.events, BY_KEY).findings == []
+
+    story.wait(RULES.hearsay_ms)
+    story.give("c3", 3, 0)
+
+    assert faults(check_queue(story.events, BY_KEY)) >= {
+        Fault.DELIVERED_WHEN_DONE,
+        Fault.OUT_OF_ORDER,
+    }
 
 
 def test_a_change_of_leader_is_heard_of_late() -> None:

@@ -8,7 +8,9 @@ done twice             two consumers were told that their acknowledgement of it 
 delivered when done    delivered again although an acknowledgement of it was answered with yes
 delivered while held   delivered again before its lock was over, without release, without death of
                        its consumer and without a change of leader
-wrong count            a delivery that does not count one more than the one before it
+wrong count            a delivery that does not count one more than the one before it: one that
+                       counts as another under the same leader, one that follows others that
+                       nobody got, one that forgets what was given back and stored
 held no more           an acknowledgement that counts, of somebody whose lock was over, after
                        another consumer had got the message
 refused                an acknowledgement that does not count although the lock was not over
@@ -19,13 +21,14 @@ phantom                a message that nobody sent, or another than stood there b
 
 It is certain of what it finds.  When the broker gave a message away is known only to lie between
 two moments, and so is when a partition changed its leader; whatever is possible within these is
-taken for what happened.  Leaders are expected to die, not to sleep: one that was replaced without
-knowing may say what nobody may hold against a queue.
+taken for what happened.  A delivery that nobody wrote down is possible only where somebody died
+just then: its consumer, or the broker that answered.  A leader that was replaced in its sleep may
+hand out for a moment what is done: that is no finding, and that somebody is told that it counts is.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
 from typing import NamedTuple
 
 from waystation.testing.queue_history import ACCEPT, REJECT, RELEASE, QueueEvent
@@ -49,8 +52,8 @@ class Rules(NamedTuple):
     by_key: bool = False
     hearsay_ms: int = 5_000
     """A watcher is told of a change of leader at most so long after it came to be."""
-    gives_back: bool = False
-    """Whether clients give back, unseen, what nobody asked them for: deliveries that count."""
+    late_ms: int = 10_000
+    """A consumer that lives has written down what it was given at most so long after."""
 
 
 class QueueVerdict(NamedTuple):
@@ -127,7 +130,7 @@ class _Judge:
         for one in done:
             assert one.done_ns is not None
             for later in message.deliveries:
-                if later.asked_ns > one.done_ns:
+                if later.asked_ns > one.done_ns and not self._past.may_be_stale(later):
                     yield _when_done(message, one, later)
 
     def _refused(self, message: Message) -> Iterator[QueueFinding]:
@@ -145,20 +148,43 @@ class _Judge:
         for one in message.deliveries:
             if not 1 <= one.count <= self._rules.max_deliveries:
                 yield QueueFinding(Fault.WRONG_COUNT, f"{message}: {one}")
-        sent_ns = self._past.sending_ns.get(message.value, 0)
-        last = max(message.deliveries, key=lambda one: one.count, default=None)
-        if (
-            last is None
-            or self._rules.gives_back
-            or self._may_be_another(message, sent_ns, last.got_ns)
-        ):
-            return
-        missing = last.count - len({one.count for one in message.deliveries})
-        # Whoever died may have got one that it had no time to write down.
-        deaths = (one for one in self._past.deaths.values() if one.at_ns <= last.got_ns)
-        if missing > sum(one.consumers for one in deaths):
-            what = f"{message}: {last}, and {missing} before it were never seen"
-            yield QueueFinding(Fault.WRONG_COUNT, what)
+        yield from self._gaps(message)
+        yield from self._forgotten(message)
+
+    def _gaps(self, message: Message) -> Iterator[QueueFinding]:
+        """Counts that nobody saw, whoever led: there must have been somebody who could not."""
+        before, since_ns = 0, self._past.sending_ns.get(message.value, 0)
+        for one in sorted(message.deliveries, key=lambda one: (one.count, one.got_ns)):
+            missing = one.count - before - 1
+            if missing > 0 and missing > self._unseen(since_ns, one.got_ns):
+                what = f"{message}: {one}, and {missing} before it were never seen"
+                yield QueueFinding(Fault.WRONG_COUNT, what)
+            same = one.count == before
+            before, since_ns = one.count, min(since_ns, one.asked_ns) if same else one.asked_ns
+
+    def _unseen(self, from_ns: int, to_ns: int) -> int:
+        """How many deliveries of a message may have been lost on their way to be written down.
+
+        One that was lost with its consumer ended then, or was over before and too slow.
+        """
+        is_long = to_ns - from_ns >= self._rules.lock_ms * NS_PER_MS
+        late_ns = to_ns + (self._rules.late_ms * NS_PER_MS if is_long else 0)
+        deaths = (d for d in self._past.deaths.values() if from_ns <= d.at_ns <= late_ns)
+        strikes = sum(from_ns <= one.at_ns <= to_ns for one in self._past.strikes)
+        sleeps = sum(s.woken_ns <= to_ns and from_ns <= s.over_ns for s in self._past.sleeps)
+        return sum(one.consumers for one in deaths) + strikes + sleeps
+
+    def _forgotten(self, message: Message) -> Iterator[QueueFinding]:
+        """What was given back and stored counts, whoever leads next."""
+        for one, later in permutations(message.deliveries, 2):
+            if (
+                one.released_ns is not None
+                and later.asked_ns > one.released_ns
+                and later.count <= one.count
+                and not self._past.may_be_stale(later)
+            ):
+                what = f"{message}: {later}, after {one} was given back"
+                yield QueueFinding(Fault.WRONG_COUNT, what)
 
     def _beside(self, message: Message, one: Got, other: Got) -> Iterator[QueueFinding]:
         """Two deliveries under one leader, in the order in which it counted them."""
@@ -229,7 +255,7 @@ def _out_of_order(past: Past, rules: Rules) -> Iterator[QueueFinding]:
     for (_, key), messages in by_key.items():
         for before, after in pairwise(messages):
             yield from _too_soon(key, before, after, rules)
-        yield from _come_back(key, messages)
+        yield from _come_back(key, messages, past)
 
 
 def _too_soon(key: str, before: Message, after: Message, rules: Rules) -> Iterator[QueueFinding]:
@@ -242,14 +268,14 @@ def _too_soon(key: str, before: Message, after: Message, rules: Rules) -> Iterat
             yield QueueFinding(Fault.OUT_OF_ORDER, what)
 
 
-def _come_back(key: str, messages: list[Message]) -> Iterator[QueueFinding]:
+def _come_back(key: str, messages: list[Message], past: Past) -> Iterator[QueueFinding]:
     """Deliveries that were asked for once a later message of the key was known to be done."""
     later: Message | None = None
     for message in reversed(messages):
         if later is not None:
             assert later.done_ns is not None
             for one in message.deliveries:
-                if one.asked_ns > later.done_ns:
+                if one.asked_ns > later.done_ns and not past.may_be_stale(one):
                     what = f"{message} of {key}: {one}, after {later} was done"
                     yield QueueFinding(Fault.OUT_OF_ORDER, what)
         if message.done_ns is not None and (

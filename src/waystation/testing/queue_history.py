@@ -11,7 +11,9 @@ What makes it evidence about a queue:
    broker gave the message to the consumer somewhere between;
 2. an acknowledgement is written down before it is sent, and again when it is answered; one that
    was never answered may count or not;
-3. that a consumer dies is written down before it does.
+3. that a consumer dies is written down before it does, and so is that a broker dies or sleeps;
+4. whatever comes to a consumer is written down when it comes, also what it gives back unread: a
+   delivery is missing only if its answer was lost, with a consumer or with a broker.
 """
 
 import time
@@ -45,6 +47,8 @@ __all__ = [
     "Sent",
     "Settled",
     "Settling",
+    "Struck",
+    "Woken",
     "read_queue_histories",
 ]
 
@@ -142,6 +146,17 @@ class Died(_Event, frozen=True):
     """How many of them there were."""
 
 
+class Struck(_Event, frozen=True):
+    """A broker, ``process``, is about to be killed or stopped: answers of it may be lost."""
+
+    sleeps: bool = False
+    """Whether it only stands still, until it is ``Woken``."""
+
+
+class Woken(_Event, frozen=True):
+    """A broker is about to go on; until it has heard of the others it may think that it leads."""
+
+
 class Led(_Event, frozen=True):
     """A watcher is told that a partition has this leader epoch."""
 
@@ -156,7 +171,7 @@ class Remark(_Event, frozen=True):
     text: str
 
 
-QueueEvent = Sending | Sent | Delivery | Settling | Settled | Died | Led | Remark
+QueueEvent = Sending | Sent | Delivery | Settling | Settled | Died | Struck | Woken | Led | Remark
 
 
 # --- writing and reading ----------------------------------------------------------------------
@@ -208,6 +223,14 @@ class QueueDiary:
         """That one, or oneself, is about to be no more."""
         who = self.process if process is None else process
         self._write(Died(self._now_ns(), who, consumers))
+
+    def struck(self, broker: str, *, sleeps: bool = False) -> None:
+        """That broker is about to be no more, or to stand still."""
+        self._write(Struck(self._now_ns(), broker, sleeps))
+
+    def woken(self, broker: str) -> None:
+        """That broker is about to go on."""
+        self._write(Woken(self._now_ns(), broker))
 
     def led(self, partition: int, leader: int, epoch: int) -> None:
         """Whoever watches was told so."""

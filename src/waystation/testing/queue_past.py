@@ -24,11 +24,14 @@ from waystation.testing.queue_history import (
     Sent,
     Settled,
     Settling,
+    Struck,
+    Woken,
 )
 
 __all__ = ["NS_PER_MS", "Fault", "Got", "Leaders", "Message", "Past", "Place", "QueueFinding"]
 
 NS_PER_MS = 1_000_000
+_NEVER_NS = 1 << 62
 
 
 class Fault(StrEnum):
@@ -77,6 +80,8 @@ class Got:
     """The earliest moment its lock may have begun; later once it was renewed."""
     settling_ns: dict[How, int] = field(default_factory=dict)
     done_ns: int | None = None
+    released_ns: int | None = None
+    """When its consumer was told that giving it back counts."""
     refused_ns: int | None = None
     is_void: bool = False
     """Whether all that its consumer said about it certainly counts for nothing."""
@@ -132,12 +137,16 @@ class Past:
         self.sending_ns: dict[Value, int] = {}
         self.keys: dict[Value, str | None] = {}
         self.deaths: dict[str, Died] = {}
+        self.strikes: list[Struck] = []
+        self._woken: dict[str, list[int]] = defaultdict(list)
         self.findings: list[QueueFinding] = []
         self._told: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._held: dict[tuple[str, Marked], Got] = {}
         for event in events:
             self._take(event)
-        self.leaders = Leaders(self._told, hearsay_ms)
+        slack_ns = hearsay_ms * NS_PER_MS
+        self.sleeps = [self._sleep(one, slack_ns) for one in self.strikes if one.sleeps]
+        self.leaders = Leaders(self._told, slack_ns, self.sleeps)
         self.findings += self._phantoms()
         self._note_void()
 
@@ -146,6 +155,15 @@ class Past:
         names = (consumer, consumer.partition("/")[0])
         known = (self.deaths[name].at_ns for name in names if name in self.deaths)
         return min(known, default=None)
+
+    def may_be_stale(self, one: Got) -> bool:
+        """Whether somebody may have given it who was replaced in its sleep, and did not know."""
+        return any(s.woken_ns <= one.got_ns and one.asked_ns <= s.over_ns for s in self.sleeps)
+
+    def _sleep(self, struck: Struck, slack_ns: int) -> "Sleep":
+        later = [ns for ns in self._woken[struck.process] if ns >= struck.at_ns]
+        woken_ns = min(later, default=_NEVER_NS)
+        return Sleep(struck.at_ns, woken_ns, woken_ns + slack_ns)
 
     def _take(self, event: QueueEvent) -> None:
         match event:
@@ -169,6 +187,10 @@ class Past:
                     _answer(held, how, answer, at_ns)
             case Died(process=process):
                 self.deaths.setdefault(process, event)
+            case Struck():
+                self.strikes.append(event)
+            case Woken(at_ns, process):
+                self._woken[process].append(at_ns)
             case Led(at_ns, _, partition, _, epoch):
                 self._told[partition].append((at_ns, epoch))
             case Remark():
@@ -223,6 +245,8 @@ def _answer(held: Got, how: How, answer: Answer, at_ns: int) -> None:
     match how, answer:
         case (("accept" | "reject"), "yes"):
             held.done_ns = at_ns
+        case "release", "yes":
+            held.released_ns = at_ns
         case "renew", "yes":
             held.locked_ns = max(held.locked_ns, held.settling_ns.get(RENEW, 0))
             # The next renewal is another one.
@@ -231,11 +255,24 @@ def _answer(held: Got, how: How, answer: Answer, at_ns: int) -> None:
             held.refused_ns = at_ns if held.refused_ns is None else held.refused_ns
 
 
-class Leaders:
-    """When a partition may have changed its leader, by when a watcher was told of which epoch."""
+class Sleep(NamedTuple):
+    """A broker stood still, and is what it was before until it has heard what happened."""
 
-    def __init__(self, told: dict[int, list[tuple[int, int]]], hearsay_ms: int) -> None:
-        slack_ns = hearsay_ms * NS_PER_MS
+    at_ns: int
+    woken_ns: int
+    over_ns: int
+
+
+class Leaders:
+    """When a partition may have changed its leader, by when a watcher was told of which epoch.
+
+    While a broker sleeps, and until it knows that it did, there may be two.
+    """
+
+    def __init__(
+        self, told: dict[int, list[tuple[int, int]]], slack_ns: int, sleeps: Iterable[Sleep]
+    ) -> None:
+        self._sleeps = [(one.at_ns, one.over_ns) for one in sleeps]
         self._changes: dict[int, list[tuple[int, int]]] = {}
         for partition, rows in told.items():
             first_ns: dict[int, int] = {}
@@ -247,5 +284,5 @@ class Leaders:
 
     def may_have_changed(self, partition: int, from_ns: int, to_ns: int) -> bool:
         """Whether another may lead at ``to_ns`` than at ``from_ns``."""
-        windows = self._changes.get(partition, ())
+        windows = [*self._changes.get(partition, ()), *self._sleeps]
         return any(first <= to_ns and from_ns <= last for first, last in windows)
