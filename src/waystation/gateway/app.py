@@ -50,11 +50,13 @@ class App:
         from waystation.gateway.clients import Clients
         from waystation.gateway.routes import Routes
         from waystation.gateway.settings import GatewaySettings
+        from waystation.gateway.streams import Streams
 
         self.limits = limits or Limits()
         self._settings = settings or GatewaySettings()
         self._health = health
         self._reach = reach
+        self._streams = Streams(self.limits.streams)
         self._clients: Clients | None = None
         if reach is not None:
             self._clients = Clients(
@@ -69,12 +71,17 @@ class App:
         gateway = self._whole
         if gateway is None:
             gateway = self._first
-            if scope["type"] != "http" or scope["path"] not in self._paths:
+            if scope["path"] not in self._paths:
                 gateway = await self._load()
         await gateway(scope, receive, send)
 
+    async def stop_streams(self) -> None:
+        """End the answers that go on, and let none begin; other calls are answered still."""
+        await self._streams.stop()
+
     async def aclose(self) -> None:
         """Close the clients: calls that need them are refused from now on."""
+        await self._streams.stop()
         if self._clients is not None:
             await self._clients.close()
 
@@ -88,7 +95,7 @@ class App:
         from waystation.gateway.asgi import Gateway
 
         # Without any, nobody calls for them.
-        return Gateway(routes, cast("Clients", self._clients), self.limits)
+        return Gateway(routes, cast("Clients", self._clients), self.limits, self._streams)
 
 
 def build_app(
@@ -109,11 +116,13 @@ class HttpServer:
 
     def __init__(
         self,
+        app: App,
         server: "uvicorn.Server",
         serving: "asyncio.Task[Any]",
         watching: "asyncio.Task[Any]",
         port: int,
     ) -> None:
+        self._app = app
         self._server = server
         self._serving = serving
         self._watching = watching
@@ -121,6 +130,7 @@ class HttpServer:
 
     async def aclose(self) -> None:
         """Let nobody in, finish what was asked within seconds, close the rest."""
+        await self._app.stop_streams()
         self._server.should_exit = True
         await asyncio.wait([self._serving])
         self._watching.cancel()
@@ -131,7 +141,7 @@ async def serve_http(app: App, host: str, port: int) -> HttpServer:
     """Serve ``app`` on the running loop; returns once clients are let in."""
     import uvicorn
 
-    from waystation.gateway.protocol import bounded_protocol, watch
+    from waystation.gateway.protocol import bounded_protocol, bounded_sockets, watch
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
@@ -150,7 +160,11 @@ async def serve_http(app: App, host: str, port: int) -> HttpServer:
         uvicorn.Config(
             app,
             http=bounded_protocol(app.limits),
-            ws="none",
+            ws=cast("Any", bounded_sockets(app.limits)),
+            ws_max_size=app.limits.frame_bytes,
+            ws_ping_interval=app.limits.ping_s,
+            ws_ping_timeout=app.limits.ping_s,
+            ws_per_message_deflate=False,
             interface="asgi3",
             log_config=None,
             log_level="error",
@@ -167,10 +181,11 @@ async def serve_http(app: App, host: str, port: int) -> HttpServer:
         raise RuntimeError("HTTP did not start") from serving.exception()
     watching = spawn(watch(server.server_state.connections), "http-watch")
     _events.info("http.started", host=host, port=bound_port)
-    return HttpServer(server, serving, watching, bound_port)
+    return HttpServer(app, server, serving, watching, bound_port)
 
 
 def _all_routes(health: "list[Route]", settings: "GatewaySettings") -> "Routes":
+    import waystation.gateway.sockets_protocol  # noqa: F401 - the first socket need not wait
     from waystation.gateway.rest import rest_routes
 
     return rest_routes(health, settings)

@@ -6,7 +6,8 @@ and answering take a few microseconds each (benchmarks/gateway/posts.py).
 Whatever goes wrong, the caller gets a problem (``problems.py``), and the node goes on.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -22,6 +23,16 @@ from waystation.gateway.problems import (
     refusal,
 )
 from waystation.gateway.routes import Call, Reply, Route, Routes
+from waystation.gateway.sockets import (
+    BROKEN,
+    GOING_AWAY,
+    REFUSED,
+    Conversation,
+    Socket,
+    check_origin,
+    error_frame,
+)
+from waystation.gateway.streams import Pushed, Send, Stream, Streams
 from waystation.model.errors import WaystationError
 from waystation.telemetry.logs import get_logger
 
@@ -30,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Gateway"]
 
-Send = Callable[[Any], Awaitable[None]]
 Scope = Mapping[str, Any]
 
 _events = get_logger("gateway")
@@ -43,33 +53,40 @@ _CLOSING: Final = frozenset({408, 413})
 class Gateway:
     """Answers requests; ``clients`` is how it reaches the cluster."""
 
-    def __init__(self, routes: Routes, clients: "Clients", limits: Limits) -> None:
+    def __init__(
+        self, routes: Routes, clients: "Clients", limits: Limits, streams: Streams
+    ) -> None:
         self._routes = routes
         self._clients = clients
         self._limits = limits
+        self._streams = streams
         self._checked = {id(route): Checked(route) for route in routes.all}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1000})
+            await self._talk(scope, receive, send)
             return
         headers = dict(scope["headers"])
         try:
             reply = await self._reply(scope, headers, receive)
+            if not isinstance(reply, Reply):
+                await self._streams.answer(
+                    reply, scope["state"]["wire"], send, head_only=scope["method"] == "HEAD"
+                )
+                return
         except Disconnected:
             return
-        except ProblemError as error:
-            reply = problem_reply(error.problem)
-        except WaystationError as error:
-            reply = problem_reply(problem_of(error))
         except Exception as error:  # a request's outermost frame
-            _events.error("request.failed", path=scope["path"], exc_info=error)
-            reply = problem_reply(_broken(error))
+            reply = problem_reply(_problem(error, scope))
         await _send(reply, headers, send)
 
-    async def _reply(self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive) -> Reply:
-        route, values = self._found(scope)
+    async def _reply(
+        self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive
+    ) -> Reply | Stream | Pushed:
+        route, values = self._found(scope, scope["method"])
+        if route.frames is not None:
+            raise _not_upgraded(scope["path"])
         checked = self._checked[id(route)]
         parameters = checked.parameters(values, scope["query_string"])
         body = None
@@ -77,11 +94,49 @@ class Gateway:
             read = await read_body(headers, receive, self._limits)
             body = await checked.body(read, headers)
         answer = await route.handler(Call(self._clients, parameters, body, headers))
-        if isinstance(answer, Reply):
+        if isinstance(answer, Reply | Stream | Pushed):
             return answer
         return Reply(b"" if answer is None else _encode(answer), route.status)
 
-    def _found(self, scope: Scope) -> tuple[Route, list[str]]:
+    async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Become a WebSocket, if the caller may, for as long as there is something to say."""
+        headers = dict(scope["headers"])
+        await receive()  # that it wants to be connected
+        try:
+            conversation = await self._conversation(scope, headers)
+        except Exception as error:  # a request's outermost frame
+            await _send_refusal(problem_reply(_problem(error, scope)), send)
+            return
+        await send({"type": "websocket.accept"})
+        socket = Socket(scope["state"]["wire"], receive, send)
+        failure = await self._streams.run(conversation.talk(socket), socket.wire)
+        if socket.wire.is_open:
+            await self._ended(socket, failure, scope)
+
+    async def _conversation(self, scope: Scope, headers: Mapping[bytes, bytes]) -> "Conversation":
+        route, values = self._found(scope, "GET")
+        if route.frames is None:
+            raise _not_a_socket(scope["path"])
+        check_origin(headers)
+        parameters = self._checked[id(route)].parameters(values, scope["query_string"])
+        self._streams.check_room()
+        answer = await route.handler(Call(self._clients, parameters, None, headers))
+        assert isinstance(answer, Conversation), f"{route.path} answers with {type(answer)}"
+        return answer
+
+    async def _ended(self, socket: Socket, error: BaseException | None, scope: Scope) -> None:
+        """Say why it is over."""
+        if error is None or isinstance(error, Disconnected):
+            await socket.close()
+        elif isinstance(error, asyncio.CancelledError):
+            await socket.close(GOING_AWAY, "this node is about to stop")
+        else:
+            problem = _problem(error, scope)
+            await socket.say(error_frame(problem))
+            code = BROKEN if problem.status >= 500 else REFUSED
+            await socket.close(code, problem.detail)
+
+    def _found(self, scope: Scope, method: str) -> tuple[Route, list[str]]:
         raw: bytes = scope["raw_path"]
         try:
             parts = raw.decode("ascii").split("/")[1:]
@@ -100,7 +155,6 @@ class Gateway:
                 remedy="GET /openapi.json lists every call, GET /docs shows them",
             )
         methods, values = found
-        method = scope["method"]
         route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
             raise _not_allowed(method, scope["path"], methods)
@@ -116,6 +170,8 @@ def problem_reply(problem: Problem) -> Reply:
         headers = ((b"retry-after", b"1"),)
     elif problem.status == 405:
         headers = ((b"allow", (problem.remedy or "").removeprefix("use ").encode()),)
+    elif problem.status == 426:
+        headers = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
     return Reply(_encode(problem), problem.status, PROBLEM_JSON.decode(), headers)
 
 
@@ -133,6 +189,14 @@ async def _send(reply: Reply, headers: Mapping[bytes, bytes], send: Send) -> Non
     await send({"type": "http.response.body", "body": body})
 
 
+async def _send_refusal(reply: Reply, send: Send) -> None:
+    """Answer who wanted a WebSocket as any other caller."""
+    told = [_content_type(reply.media_type), *reply.headers]
+    start = {"type": "websocket.http.response.start", "status": reply.status, "headers": told}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": reply.body})
+
+
 def _content_type(media_type: str) -> tuple[bytes, bytes]:
     return b"content-type", media_type.encode()
 
@@ -147,7 +211,36 @@ def _not_allowed(method: str, path: str, methods: Mapping[str, Route]) -> Proble
     )
 
 
-def _broken(error: Exception) -> Problem:
+def _not_upgraded(path: str) -> ProblemError:
+    return refusal(
+        426,
+        "not-a-websocket",
+        f"{path} is for WebSockets",
+        field="Upgrade",
+        remedy="use a WebSocket client: Upgrade: websocket, Sec-WebSocket-Version: 13",
+    )
+
+
+def _not_a_socket(path: str) -> ProblemError:
+    return refusal(
+        400,
+        "no-websocket",
+        f"{path} does not become a WebSocket",
+        field="Upgrade",
+        remedy="call it as plain HTTP; GET /openapi.json says which calls become WebSockets",
+    )
+
+
+def _problem(error: BaseException, scope: Scope) -> Problem:
+    if isinstance(error, ProblemError):
+        return error.problem
+    if isinstance(error, WaystationError):
+        return problem_of(error)
+    _events.error("request.failed", path=scope["path"], exc_info=error)
+    return _broken(error)
+
+
+def _broken(error: BaseException) -> Problem:
     if isinstance(error, TimeoutError):
         return refusal(
             504,

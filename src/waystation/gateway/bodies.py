@@ -41,6 +41,12 @@ class Limits(NamedTuple):
     """How long a connection may rest between two requests."""
     waiting: int = 2_048
     """How many calls may wait for messages at once."""
+    streams: int = 4_096
+    """How many streams and WebSockets may be open at once."""
+    frame_bytes: int = 1 << 20
+    """The largest message that a WebSocket takes in."""
+    ping_s: float = 20.0
+    """A peer of a WebSocket that is silent for so long is pinged, and has as long to answer."""
 
 
 async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes:

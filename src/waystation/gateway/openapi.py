@@ -18,6 +18,7 @@ __all__ = ["described", "openapi_routes"]
 _REF: Final = "#/components/schemas/{name}"
 _ALWAYS: Final = (400, 404, 405, 408, 431, 500, 503)
 _WITH_A_BODY: Final = (413, 415)
+_WITH_FRAMES: Final = (403, 426)
 _INTRODUCTION: Final = (
     "Topics, messages, groups and the cluster over HTTP. Any node answers any call. Every error "
     "is an application/problem+json body that names the field and the remedy."
@@ -91,6 +92,8 @@ def _types(route: Route) -> Iterable[Any]:
         yield route.body
     if route.lines is not None:
         yield route.lines
+    if route.frames is not None:
+        yield from route.frames
     if route.answer is not None:
         yield route.answer
     yield from (answer for answer in route.others.values() if answer is not None)
@@ -119,6 +122,8 @@ def _operation(
             content[NDJSON] = {"schema": {"type": "string", "description": "one per line"}}
             content[NDJSON]["x-line-schema"] = shape()
         operation["requestBody"] = {"required": not route.body_optional, "content": content}
+    if route.frames is not None:
+        operation["x-websocket"] = {"client-message": shape(), "server-message": shape()}
     responses: dict[str, Any] = {}
     answers = {route.status: route.answer, **route.others}
     for status, answer in answers.items():
@@ -154,7 +159,8 @@ def _body_types(route: Route) -> tuple[str, ...]:
 
 def _problems(route: Route) -> list[int]:
     with_body = _WITH_A_BODY if route.body is not None else ()
-    return sorted({*_ALWAYS, *with_body, *route.errors})
+    with_frames = _WITH_FRAMES if route.frames is not None else ()
+    return sorted({*_ALWAYS, *with_body, *with_frames, *route.errors})
 
 
 def _operation_id(route: Route) -> str:

@@ -12,6 +12,7 @@ The clock is looked at once per second for all connections, so that a request co
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 from typing import Any, Final
 
 import httptools
@@ -21,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from waystation.gateway.bodies import Limits
 from waystation.gateway.problems import PROBLEM_JSON, ProblemError, refusal
 
-__all__ = ["bounded_protocol", "watch"]
+__all__ = ["bounded_protocol", "bounded_sockets", "watch"]
 
 _LOOK_S: Final = 1.0
 _REASONS: Final = {
@@ -37,6 +38,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     limits = Limits()
     begun_at: float | None = None
+    on_lost: Callable[[], object] | None = None
     _header_bytes = 0
     _refused = False
 
@@ -59,6 +61,12 @@ class BoundedProtocol(HttpToolsProtocol):
                 )
             )
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The caller is gone."""
+        super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
+
     def data_received(self, data: bytes) -> None:
         """Bytes; none count any more once the caller was refused."""
         if not self._refused:
@@ -67,6 +75,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self.scope["state"]["wire"] = self
         self._header_bytes = 0
         self.begun_at = self.loop.time()
 
@@ -133,6 +142,27 @@ class BoundedProtocol(HttpToolsProtocol):
             )
         )
 
+    # --- the wire of a stream -------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is written may still arrive."""
+        return not self.transport.is_closing()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the caller has to read first."""
+        return self.flow.write_paused
+
+    def write(self, content: bytes) -> None:
+        """Hand over bytes of a body that is under way."""
+        if not self.transport.is_closing():
+            self.transport.write(content)
+
+    async def drained(self) -> None:
+        """Wait until the caller has read, or is gone."""
+        await self.flow.drain()
+
     def _count(self, more: int) -> None:
         self._header_bytes += more
         if self._header_bytes > self.limits.header_bytes:
@@ -154,6 +184,17 @@ def bounded_protocol(limits: Limits) -> type[BoundedProtocol]:
     return type("LimitedProtocol", (BoundedProtocol,), {"limits": limits})
 
 
+def bounded_sockets(limits: Limits) -> Callable[..., asyncio.Protocol]:
+    """Makes the connections that become WebSockets; what they need is loaded by the first."""
+
+    def made(**uvicorns: Any) -> asyncio.Protocol:
+        from waystation.gateway.sockets_protocol import BoundedSocket
+
+        return BoundedSocket(limits, **uvicorns)
+
+    return made
+
+
 async def watch(connections: set[Any]) -> None:
     """Look after all connections until cancelled."""
     loop = asyncio.get_running_loop()
@@ -161,5 +202,4 @@ async def watch(connections: set[Any]) -> None:
         await asyncio.sleep(_LOOK_S)
         now = loop.time()
         for connection in list(connections):
-            if isinstance(connection, BoundedProtocol):
-                connection.check(now)
+            connection.check(now)

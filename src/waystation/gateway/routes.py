@@ -1,8 +1,8 @@
 """A call of the HTTP interface, declared once.
 
 A ``Route`` says everything about a call: where it is found, what it takes, what it answers and how
-it may fail.  The table of routes (``Routes``) finds it, ``calls.py`` checks what comes in against
-it, and ``openapi.py`` tells the world about it, so that none of them can disagree with another.
+it may fail.  The table of routes (``Routes``) finds it, ``checking.py`` checks against it what
+comes in, and ``openapi.py`` tells the world about it, so that none can disagree with another.
 
 Parameters are the fields of one struct: those that the path names in braces come from there, the
 others from the query.
@@ -17,7 +17,7 @@ import msgspec
 if TYPE_CHECKING:
     from waystation.gateway.clients import Clients
 
-__all__ = ["JSON", "NDJSON", "Call", "Handler", "Params", "Reply", "Route", "Routes"]
+__all__ = ["JSON", "NDJSON", "Call", "Frames", "Handler", "Params", "Reply", "Route", "Routes"]
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -58,7 +58,15 @@ class Call(Generic[P, B]):
 
 
 Handler = Callable[[Call[Any, Any]], Awaitable[object]]
-"""Answers with what ``Route.answer`` says, or with a ``Reply``."""
+"""Answers with what ``Route.answer`` says, or with a ``Reply``; or with what goes on for longer,
+a ``Stream`` (``streams.py``) or, if the route has frames, a ``Conversation`` (``sockets.py``)."""
+
+
+class Frames(NamedTuple):
+    """The types of the messages of a WebSocket."""
+
+    client: Any
+    server: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +93,8 @@ class Route:
     status: int = 200
     others: Mapping[int, Any] = field(default_factory=dict)
     """Other statuses that are no errors, and the types of their answers."""
+    frames: "Frames | None" = None
+    """What is said over the WebSocket that the call becomes; ``None`` if it becomes none."""
     errors: tuple[int, ...] = ()
     """The statuses of problems beside those that the frame itself answers with."""
 
