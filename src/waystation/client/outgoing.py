@@ -2,10 +2,14 @@
 
 Most batches gather records one by one (``OutgoingBatch``); one that was made elsewhere, from
 columns, is sent as it is (``OutgoingWhole``).  The sender treats both alike.
+
+Who hands over one record has a future for it.  Who hands over many at once has one for all of
+them (``Submitted``), and asks the batches afterwards where each went.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from waystation.client.delivery import Identity, Lane
@@ -29,6 +33,7 @@ __all__ = [
     "OutgoingLane",
     "OutgoingWhole",
     "RecordMetadata",
+    "Submitted",
 ]
 
 
@@ -139,9 +144,21 @@ class Outgoing(ABC):
 
 
 class OutgoingBatch(Outgoing):
-    """Records that came one by one, and a future for each of them."""
+    """Records that came one by one; a future for each that was submitted by itself.
 
-    __slots__ = ("builder", "futures", "timestamps")
+    Of those that came with others ``submitted`` says with which, and ``places`` where they are.
+    """
+
+    __slots__ = (
+        "_append_time",
+        "_base_offset",
+        "_error",
+        "_parts",
+        "builder",
+        "futures",
+        "submitted",
+        "timestamps",
+    )
 
     def __init__(
         self,
@@ -152,17 +169,40 @@ class OutgoingBatch(Outgoing):
     ) -> None:
         super().__init__(lane, order, deadline)
         self.builder = builder
-        self.futures: list[Delivered] = []
+        self.futures: list[Delivered | None] = []
         self.timestamps: list[Millis] = []
+        self.submitted: list[Submitted] = []
+        self._base_offset = self._append_time = -1
+        self._error: WaystationError | None = None
+        self._parts: list[OutgoingBatch] = []
 
     @property
     def count(self) -> int:
         """How many records it has."""
-        return len(self.futures)
+        return len(self.timestamps)
 
     @property
     def _bytes(self) -> Builder:
         return self.builder
+
+    def places(self, start: int, stop: int) -> "Iterator[RecordMetadata | WaystationError]":
+        """Where its records ``[start, stop)`` are, or why they are nowhere, once that is known."""
+        if self._parts:
+            first, second = self._parts
+            middle = first.count
+            yield from first.places(min(start, middle), min(stop, middle))
+            yield from second.places(max(start - middle, 0), max(stop - middle, 0))
+            return
+        topic, partition = self.lane.partition
+        base_offset, append_time = self._base_offset, self._append_time
+        step = 1 if base_offset >= 0 else 0
+        for index in range(start, stop):
+            if self._error is not None:
+                yield self._error
+                continue
+            timestamp = append_time if append_time >= 0 else self.timestamps[index]
+            told = (topic, partition, base_offset + index * step, timestamp)
+            yield RecordMetadata._make(told)
 
     def halves(self, builders: tuple[BatchBuilder, BatchBuilder]) -> list["OutgoingBatch"]:
         """The same records in two batches that stand where this one stood."""
@@ -180,6 +220,11 @@ class OutgoingBatch(Outgoing):
         parts[0].charged_bytes = self.charged_bytes // 2
         parts[1].charged_bytes = self.charged_bytes - parts[0].charged_bytes
         parts[-1].done = self.done
+        self._parts = parts
+        for one in self.submitted:
+            one.cut()
+            for part in parts:
+                part.submitted.append(one)
         return parts
 
     def succeed(self, base_offset: int, append_time: int) -> None:
@@ -187,11 +232,12 @@ class OutgoingBatch(Outgoing):
 
         HOT: once per record produced (benchmarks/client/producer.py).
         """
+        self._base_offset, self._append_time = base_offset, append_time
         topic, partition = self.lane.partition
         step = 1 if base_offset >= 0 else 0
         offset = base_offset
         for future, timestamp in zip(self.futures, self.timestamps, strict=True):
-            if not future.done():
+            if future is not None and not future.done():
                 told = (topic, partition, offset, append_time if append_time >= 0 else timestamp)
                 future.set_result(RecordMetadata._make(told))
             offset += step
@@ -199,11 +245,69 @@ class OutgoingBatch(Outgoing):
 
     def fail(self, error: WaystationError) -> None:
         """Tell each sender why not."""
+        self._error = error
         for future in self.futures:
-            if not future.done():
+            if future is not None and not future.done():
                 future.set_exception(error)
                 future.exception()
         self._finish()
+
+    def _finish(self) -> None:
+        for one in self.submitted:
+            one.batch_settled()
+        super()._finish()
+
+
+class Submitted:
+    """Records that were handed over together: one future for all of them.
+
+    ``taken`` counts them; what had no room in the buffer is not among them.
+    """
+
+    __slots__ = ("_batches", "_runs", "_settled", "taken")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.taken = 0
+        self._settled: asyncio.Future[None] = loop.create_future()
+        self._batches = 1  # the one who still adds to it
+        self._runs: list[tuple[int, OutgoingBatch | WaystationError, int]] = []
+
+    async def outcomes(self) -> list[RecordMetadata | WaystationError]:
+        """Where each went, in order, or why it is nowhere; returns once this is known of all."""
+        await self._settled
+        told: list[RecordMetadata | WaystationError] = []
+        ends = [number for number, _, _ in self._runs[1:]]
+        ends.append(self.taken)
+        for (number, batch, start), end in zip(self._runs, ends, strict=False):
+            if isinstance(batch, OutgoingBatch):
+                told += batch.places(start, start + end - number)
+            else:
+                told.append(batch)
+        return told
+
+    # --- what the producer calls ------------------------------------------------------------
+
+    def joined(self, batch: OutgoingBatch, start: int) -> None:
+        """The next records are those of ``batch`` from ``start`` on."""
+        self._runs.append((self.taken, batch, start))
+        if not batch.submitted or batch.submitted[-1] is not self:
+            batch.submitted.append(self)
+            self._batches += 1
+
+    def refused(self, error: WaystationError) -> None:
+        """The next record cannot be sent."""
+        self._runs.append((self.taken, error, 0))
+        self.taken += 1
+
+    def cut(self) -> None:
+        """A batch has become two."""
+        self._batches += 1
+
+    def batch_settled(self) -> None:
+        """The fate of one batch is known; also told when all records were handed over."""
+        self._batches -= 1
+        if not self._batches and not self._settled.done():
+            self._settled.set_result(None)
 
 
 class OutgoingWhole(Outgoing):

@@ -12,11 +12,11 @@ from random import Random
 from types import TracebackType
 from typing import Self, Unpack
 
-from waystation.client.accumulator import Accumulator, Headers
+from waystation.client.accumulator import Accumulator, Headers, NewRecord, Route
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
 from waystation.client.errors import BufferFullError, ClosedError
 from waystation.client.options import ProducerOptions, producer_settings
-from waystation.client.outgoing import Delivered, OutgoingBatch, RecordMetadata
+from waystation.client.outgoing import Delivered, OutgoingBatch, RecordMetadata, Submitted
 from waystation.client.router import Router
 from waystation.client.schedules import Schedules
 from waystation.client.sender import Sender
@@ -212,6 +212,25 @@ class Producer:
         accumulator.add(route, partition, key, value, listed, when, charged_bytes, delivered)
         return delivered
 
+    def submit_many(self, topic: str, records: Iterable[NewRecord]) -> Submitted:
+        """Hand records over without waiting, at a third of the cost of one by one.
+
+        Takes them in order until the buffer is full: ``taken`` says how many; await ``drain()``
+        before the rest.  A record that cannot be sent fails by itself.  ``partitions_of`` must
+        have been asked about the topic.
+
+        HOT: once per POST of many messages (benchmarks/gateway/posts.py).
+        """
+        sender, loop = self._sender, self._loop
+        if sender is None or loop is None:
+            raise _not_open()
+        if self._standing is not None:
+            self._standing.check_open()
+        submitted = Submitted(loop)
+        route = self._known_route(topic)
+        self._accumulator.add_many(route, records, self._clock.now(), submitted)
+        return submitted
+
     def submit_batch(self, topic: str, partition: int, packed: PackedBatch) -> Delivered:
         """Hand a whole batch over without waiting; the future holds where its first record went.
 
@@ -225,17 +244,8 @@ class Producer:
             raise _not_open()
         if self._standing is not None:
             self._standing.check_open()
-        route = accumulator.routes.get(topic)
-        if route is None or not route.targets:
-            known = self._router.view.topics.get(topic)
-            if known is None or not known.partitions:
-                raise InvalidRequestError(
-                    f"the partitions of topic {topic} are not known yet: await partitions_of()"
-                )
-            route = accumulator.route(topic)
-            accumulator.learn(known)
         delivered: Delivered = loop.create_future()
-        accumulator.add_whole(route, partition, packed, delivered)
+        accumulator.add_whole(self._known_route(topic), partition, packed, delivered)
         return delivered
 
     async def drain(self) -> None:
@@ -320,6 +330,19 @@ class Producer:
             await Schedules(self._router, topic).count_partitions()
             self._schedulable.add(topic)
         return companion_of(topic), (*headers, *added)
+
+    def _known_route(self, topic: str) -> Route:
+        """The route of a topic whose partitions are known, so that nothing is parked on it."""
+        route = self._accumulator.routes.get(topic)
+        if route is None or not route.targets:
+            known = self._router.view.topics.get(topic)
+            if known is None or not known.partitions:
+                raise InvalidRequestError(
+                    f"the partitions of topic {topic} are not known yet: await partitions_of()"
+                )
+            route = self._accumulator.route(topic)
+            self._accumulator.learn(known)
+        return route
 
     def _batch_opened(self, batch: OutgoingBatch) -> None:
         self._sender_now().opened(batch)

@@ -1,8 +1,8 @@
 """Messages on their way in: one, or many at once."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -16,7 +16,6 @@ from waystation.gateway.problems import Problem, ProblemError, problem_of, refus
 from waystation.gateway.routes import Call, Params, Reply, Route
 from waystation.gateway.topics import TopicParams
 from waystation.model.errors import WaystationError
-from waystation.records.record import Headers
 
 __all__ = ["PRODUCING"]
 
@@ -56,9 +55,9 @@ class Outcomes(msgspec.Struct, frozen=True):
 async def send_message(call: Call[TopicParams, NewMessage]) -> Place:
     """Send one; answered once it is kept as acks=all asks.  HOT: benchmarks/gateway/posts.py."""
     topic, message = call.parameters.topic, call.body
-    ready = _ready(message)
+    record, timing = _record(message), message.timing()
     await call.clients.topic(topic)
-    return await _sent(await call.clients.producer(), topic, message, ready)
+    return await _sent(await call.clients.producer(), topic, record, timing)
 
 
 async def send_messages(call: Call[TopicParams, Any]) -> Reply:
@@ -75,47 +74,51 @@ async def send_messages(call: Call[TopicParams, Any]) -> Reply:
             field="messages",
             remedy="send at least one",
         )
-    ready = await _all_ready(messages)
+    records, timings = await _all_ready(messages)
     await call.clients.topic(topic)
-    outcomes = await _all_sent(await call.clients.producer(), topic, messages, ready)
+    outcomes = await _all_sent(await call.clients.producer(), topic, records, timings)
     failed = sum(one.place is None for one in outcomes)
     answer = Outcomes(len(outcomes) - failed, failed, outcomes)
     return Reply(msgspec.json.encode(answer), 207 if failed else 200)
 
 
-async def _all_ready(messages: Sequence[NewMessage]) -> "list[_Ready]":
-    """HOT: once per message; only one that is wrong pays for knowing where it stands."""
-    ready = []
+async def _all_ready(messages: Sequence[NewMessage]) -> tuple[list[NewRecord], dict[int, Timing]]:
+    """All as they are sent, and the times of those that are for later.
+
+    HOT: once per message; only one that is wrong pays for knowing where it stands.
+    """
+    records, timings = [], {}
     for number, message in enumerate(messages):
         try:
-            ready.append(_ready(message))
+            records.append(_record(message))
+            timing = message.timing()
         except ProblemError:
-            _ready(message, f"messages[{number}].")
+            at = f"messages[{number}]."
+            _record(message, at)
+            message.timing(at)
             raise
+        if timing is not None:
+            timings[number] = timing
         if number % _TURN == _TURN - 1:
             await asyncio.sleep(0)
-    return ready
+    return records, timings
 
 
 async def _all_sent(
-    producer: Producer, topic: str, messages: Sequence[NewMessage], ready: "Sequence[_Ready]"
+    producer: Producer, topic: str, records: list[NewRecord], timings: Mapping[int, Timing]
 ) -> list[Outcome]:
     """What became of each; those for later are sent one by one, all others together."""
+    plain = records
+    if timings:
+        plain = [one for number, one in enumerate(records) if number not in timings]
+    outcomes = [_outcome(told) for told in await _together(producer, topic, plain)]
     waiting = {
-        number: asyncio.ensure_future(_sent(producer, topic, messages[number], one))
-        for number, one in enumerate(ready)
-        if one.timing is not None
+        number: asyncio.ensure_future(_sent(producer, topic, records[number], timing))
+        for number, timing in timings.items()
     }
-    records: list[NewRecord] = [
-        (one.value, one.key, one.headers, message.partition, message.timestamp_ms)
-        for message, one in zip(messages, ready, strict=True)
-        if one.timing is None
-    ]
-    outcomes = [_outcome(told) for told in await _together(producer, topic, records)]
-    if waiting:
-        await asyncio.wait(waiting.values())
-        for number, one in waiting.items():
-            outcomes.insert(number, _outcome(one.exception() or one.result()))
+    for number, one in waiting.items():
+        await asyncio.wait([one])
+        outcomes.insert(number, _outcome(one.exception() or one.result()))
     return outcomes
 
 
@@ -134,49 +137,43 @@ async def _together(
     return [told for one in sent for told in await one.outcomes()]
 
 
-class _Ready(NamedTuple):
-    value: bytes | None
-    key: bytes | None
-    headers: Headers
-    timing: Timing | None
-
-
-def _ready(message: NewMessage, at: str = "") -> _Ready:
+def _record(message: NewMessage, at: str = "") -> NewRecord:
+    """A message as it is sent; ``at`` is where it stands among others."""
     try:
-        return _Ready(
+        return (
             message.value_bytes(at),
             message.key_bytes(at),
             message.header_pairs(at),
-            message.timing(at),
+            message.partition,
+            message.timestamp_ms,
         )
     except (UnicodeError, msgspec.DecodeError) as error:
         raise _not_text(error, at) from None
 
 
-async def _sent(producer: Producer, topic: str, message: NewMessage, ready: _Ready) -> Place:
+async def _sent(producer: Producer, topic: str, record: NewRecord, timing: Timing | None) -> Place:
+    value, key, headers, partition, timestamp_ms = record
     told = await producer.send(
         topic,
-        ready.value,
-        key=ready.key,
-        headers=ready.headers,
-        partition=message.partition,
-        timestamp=message.timestamp_ms,
-        **(ready.timing or {}),
+        value,
+        key=key,
+        headers=headers,
+        partition=partition,
+        timestamp=timestamp_ms,
+        **(timing or {}),
     )
-    return _place(told, timed=ready.timing is not None)
+    return _place(told, timed=timing is not None)
 
 
 def _outcome(told: object) -> Outcome:
-    match told:
-        case Place():
-            return Outcome(told)
-        case RecordMetadata():
-            return Outcome(_place(told, timed=False))
-        case WaystationError():
-            return Outcome(None, problem_of(told))
-        case _:
-            assert isinstance(told, BaseException), f"{told!r} is no outcome"
-            raise told
+    if isinstance(told, RecordMetadata):
+        return Outcome(Place(told.partition, told.offset, told.timestamp))
+    if isinstance(told, Place):
+        return Outcome(told)
+    if isinstance(told, WaystationError):
+        return Outcome(None, problem_of(told))
+    assert isinstance(told, BaseException), f"{told!r} is no outcome"
+    raise told
 
 
 def _place(told: RecordMetadata, *, timed: bool) -> Place:
