@@ -60,6 +60,7 @@ STATES: list[StateRecord] = [
     SnapshotStored(ID, 4, 2, LeaderEpoch(9), Offset(5), BATCHES),
     SnapshotStored(ID, 0, 0, LeaderEpoch(-1), Offset(-1), ()),
     SnapshotStored(ID, 4, 2, LeaderEpoch(9), Offset(5), BATCHES, Notes(3, b"note")),
+    SnapshotStored(ID, 4, 2, LeaderEpoch(9), Offset(5), (), is_new=True),
     UpdateStored(ID, 17, 4, LeaderEpoch(9), Offset(6), BATCHES),
     UpdateStored(ID, 17, 4, LeaderEpoch(9), Offset(6), (), Notes(4, b"")),
     StateForgotten(ID),

@@ -59,6 +59,42 @@ async def test_leaders_die_and_nothing_is_lost_or_comes_back(cluster: LocalClust
         await drain("orders", cluster.bootstrap, ledger, LOCK_MS + 500)
 
 
+async def test_messages_in_the_place_of_lost_ones_are_delivered(cluster: LocalCluster) -> None:
+    """After an election that loses settled messages, their offsets are others'."""
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_queue("lossy", 1, replication_factor=2, lock_ms=LOCK_MS)
+        await admin.alter_configs("lossy", set={"unclean.leader.election.enable": "true"})
+    first, second = cluster.image.topic("lossy").partitions[0].replicas
+    await settle(cluster, range(10))
+    await cluster.kill(second)
+    await cluster.until(lambda: in_sync(cluster, "lossy") == (first,))
+    await settle(cluster, range(10, 60))
+    await cluster.kill(first)
+    await cluster.start(second)
+    await cluster.until(lambda: cluster.leader("lossy") == second)
+
+    await settle(cluster, range(60, 80))
+
+
+async def settle(cluster: LocalCluster, numbers: range) -> None:
+    """Send messages, and settle exactly these."""
+    async with Queue("lossy", cluster.bootstrap, retry_backoff_max_ms=100) as queue:
+        for number in numbers:
+            await queue.send(str(number))
+        got: list[str] = []
+        async with asyncio.timeout(30):
+            while len(got) < len(numbers):
+                messages = await queue.receive(100, 500)
+                await queue.ack(messages)
+                got += [bytes(one.value or b"").decode() for one in messages]
+    assert sorted(got, key=int) == [str(number) for number in numbers]
+
+
+def in_sync(cluster: LocalCluster, topic: str) -> tuple[int, ...]:
+    state = cluster.partition(topic)
+    return () if state is None else tuple(state.in_sync)
+
+
 async def test_what_was_out_when_its_leader_died_is_not_held_any_more(
     cluster: LocalCluster,
 ) -> None:

@@ -13,6 +13,7 @@ from waystation.model.errors import (
 )
 from waystation.model.ids import LeaderEpoch, TopicId
 from waystation.model.offsets import NO_OFFSET, Millis, Offset
+from waystation.sharing.lineage import Lineage
 from waystation.sharing.persister import Delete, Initialize, Read, Summarize, Write
 from waystation.sharing.settings import ShareSettings
 from waystation.sharing.state_machine import ShareStates
@@ -204,6 +205,76 @@ def test_a_queue_may_leave_it_to_its_leader_where_it_begins() -> None:
     states.ask(write(1, 700, batch(702, 703, ACKNOWLEDGED)))
     assert states.state() == states.replayed().state()
     assert states.state()[:3] == (1, 700, (batch(702, 703, 2),))
+
+
+# --- after an election that lost messages -------------------------------------------------------
+
+
+def log(end: int, *starts: tuple[int, int]) -> Lineage:
+    return Lineage(Offset(end), tuple((LeaderEpoch(one), Offset(at)) for one, at in starts))
+
+
+def test_what_is_known_of_lost_messages_is_forgotten() -> None:
+    """The new leader's log ends at 50, and began to grow again by the time it loads."""
+    states = Coordinator().begun()
+    states.ask(Read(QUEUE, LeaderEpoch(3), log(100, (3, 0))))
+    states.ask(write(3, 20, batch(40, 60, ACKNOWLEDGED), batch(70, 80, AVAILABLE)))
+
+    read = states.ask(Read(QUEUE, LeaderEpoch(4), log(120, (3, 0), (4, 50))))
+
+    assert read[1:3] == (20, (batch(40, 50, ACKNOWLEDGED),))
+    assert states.replayed().state() == states.state()
+    assert states.state() == read
+
+
+def test_a_queue_that_was_further_than_its_log_begins_where_the_log_was_cut() -> None:
+    states = Coordinator().begun()
+    states.ask(Read(QUEUE, LeaderEpoch(3), log(100, (3, 0))))
+    states.ask(write(3, 90, batch(95, 96, ARCHIVED)))
+
+    assert states.ask(Read(QUEUE, LeaderEpoch(5), log(60, (3, 0))))[1:3] == (60, ())
+
+
+def test_what_is_written_after_the_loss_stays_however_often_its_leader_reads() -> None:
+    states = Coordinator().begun()
+    states.ask(Read(QUEUE, LeaderEpoch(3), log(100, (3, 0))))
+    states.ask(write(3, 90))
+    loading = Read(QUEUE, LeaderEpoch(4), log(60, (3, 0)))
+    states.ask(loading)
+    states.ask(write(4, 70, batch(72, 73, ACKNOWLEDGED)))
+
+    assert states.ask(loading)[1:3] == (70, (batch(72, 73, ACKNOWLEDGED),))
+
+
+def test_a_loss_that_another_leader_slept_through_is_found_all_the_same() -> None:
+    """The leader of epoch 4 wrote over what was lost and never loaded the queue."""
+    states = Coordinator().begun()
+    states.ask(Read(QUEUE, LeaderEpoch(3), log(100, (3, 0))))
+    states.ask(write(3, 90))
+
+    read = states.ask(Read(QUEUE, LeaderEpoch(6), log(200, (3, 0), (4, 60), (6, 180))))
+
+    assert read.start == 60
+
+
+def test_an_election_that_loses_nothing_changes_nothing() -> None:
+    states = Coordinator().begun()
+    states.ask(Read(QUEUE, LeaderEpoch(3), log(100, (3, 0))))
+    states.ask(write(3, 90, batch(95, 100, ACKNOWLEDGED)))
+    before = states.machine._queues[QUEUE].batches()
+
+    assert states.ask(Read(QUEUE, LeaderEpoch(4), log(130, (3, 0), (4, 100))))[1:3] == (90, before)
+
+
+def test_where_an_administrator_lets_a_group_begin_is_no_leaders_word() -> None:
+    """Nobody has loaded the queue since: it may begin behind what its last leader ever saw."""
+    states = Coordinator().begun()
+    states.ask(Read(QUEUE, LeaderEpoch(3), log(50, (3, 0))))
+    states.ask(Initialize(QUEUE, 2, Offset(90)))
+    clean = log(120, (3, 0), (4, 50))
+
+    assert states.replayed().ask(Read(QUEUE, LeaderEpoch(4), clean)).start == 90
+    assert states.ask(Read(QUEUE, LeaderEpoch(4), log(80, (3, 0)))).start == 80
 
 
 def test_queues_over_topics_that_are_gone_are_forgotten() -> None:

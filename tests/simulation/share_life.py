@@ -23,6 +23,7 @@ from waystation.model.ids import LeaderEpoch, TopicId
 from waystation.model.machines import Outcome
 from waystation.model.offsets import Millis, Offset
 from waystation.sharing.leader import QueueLeader, Steps
+from waystation.sharing.lineage import Lineage
 from waystation.sharing.ordered_partition import OrderedPartition, Shown
 from waystation.sharing.persister import Initialize, Read, StateRead, Write
 from waystation.sharing.settings import QueueSettings, ShareSettings
@@ -59,7 +60,9 @@ class Life:
         priorities: bool = False,
         messages: int = 150,
         chaos_ms: int = 4_000,
+        loses: bool = False,
     ) -> None:
+        """With ``loses``, some who come to lead have not got all that was committed."""
         self.random = Random(seed)
         self.now, self._events, self._count = 0, list[tuple[int, int, Callable[[], None]]](), 0
         self.is_calm = False
@@ -93,7 +96,10 @@ class Life:
             self.broker.group_share_partition_max_record_locks,
             by_key=by_key,
         )
-        self.produced = 0
+        self.produced = self.lost = 0
+        self.loses = loses
+        self.epochs: list[tuple[LeaderEpoch, Offset]] = []
+        """Which leaders wrote the log from where on."""
         self.coordinator = Coordinator(self)
         self.leader = Leader(self, 1)
         self.old_leaders: list[Leader] = []
@@ -146,6 +152,9 @@ class Life:
 
     def produce(self) -> None:
         """More messages, a few at a time."""
+        epoch = LeaderEpoch(self.leader.epoch)
+        if not self.epochs or self.epochs[-1][0] < epoch:
+            self.epochs.append((epoch, Offset(self.produced)))
         self.produced = min(self.produced + self.random.randrange(1, 30), self.messages)
         if self.produced < self.messages:
             self.after(self.random.randrange(1, 100), self.produce)
@@ -154,13 +163,28 @@ class Life:
         """Another broker leads; the old one may not know for a while."""
         if self.is_calm:
             return
-        old, self.leader = self.leader, Leader(self, self.leader.epoch + 1)
-        if self.random.random() < 0.5:
+        old = self.leader
+        if self.loses and self.random.random() < 0.5:
+            self.lose_tail()
+        self.leader = Leader(self, old.epoch + 1)
+        if old.is_dead or self.random.random() < 0.5:
             old.is_dead = True
         else:
             self.after(self.random.randrange(1_000), old.die)
             self.old_leaders.append(old)
         self.after(self.random.randrange(200, 2_000), self.change_leader)
+
+    def lose_tail(self) -> None:
+        """All who have the newest messages are gone, and somebody who has not is to lead."""
+        for one in (self.leader, *self.old_leaders):
+            one.is_dead = True
+        kept = self.random.randrange(max(self.produced - 40, 0), self.produced + 1)
+        self.lost += self.produced - kept
+        if self.produced == self.messages > kept:
+            self.after(self.random.randrange(1, 100), self.produce)
+        self.produced = kept
+        self.epochs = [one for one in self.epochs if one[1] < kept]
+        self.witness.lost(kept)
 
     def find_leader(self) -> "Leader":
         """Who leads, as far as a consumer knows."""
@@ -263,7 +287,8 @@ class Leader:
         """Ask the share coordinator, until it has answered."""
         if self.is_dead or self.queue is not None:
             return
-        self.life.coordinator.ask(Read(QUEUE, LeaderEpoch(self.epoch)), self.loaded)
+        log = Lineage(Offset(self.life.produced), tuple(self.life.epochs))
+        self.life.coordinator.ask(Read(QUEUE, LeaderEpoch(self.epoch), log), self.loaded)
         self.life.after(100, self.load)
 
     def loaded(self, answer: object) -> None:

@@ -11,6 +11,7 @@ queue works, only what it promises:
 - nobody holds more messages than may be out, and none is delivered more often than allowed;
 - with order by key, one message per key is out, and they are accepted in the order of offsets;
 - what is in the dead-letter topic is delivered no more, and was accepted by nobody;
+- what is lost is forgotten: messages that get the offsets of others are new ones;
 - in the end each message was accepted, rejected, or tried as often as allowed.
 """
 
@@ -89,6 +90,17 @@ class Witness:
         is_exhausted = self.tried.get(offset, 0) >= self.max_deliveries
         assert is_exhausted or offset in self.rejected, f"{offset} is a dead letter for no reason"
         self.dead.setdefault(offset, epoch)
+
+    def lost(self, at: int) -> None:
+        """The messages from an offset on are no more; others will stand there."""
+        books = (self.accepted, self.in_doubt, self.dead, self.rejected, self.tried)
+        for book in books:
+            for offset in [offset for offset in book if offset >= at]:
+                del book[offset]  # type: ignore[attr-defined]
+        self._last_accepted = {
+            key: max((one for one in self.accepted if self.keys.get(one) == key), default=-1)
+            for key in self._last_accepted
+        }
 
     def holds(self, epoch: int) -> Mapping[int, str]:
         """Who holds what under a leader."""

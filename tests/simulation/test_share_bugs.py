@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 
 from tests.simulation.share_life import Leader, Life
+from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Millis, Offset
 from waystation.sharing import queue_state, state_machine
 from waystation.sharing.backlog import Backlog, Cell
 from waystation.sharing.changes import Changes
 from waystation.sharing.leader import QueueLeader
+from waystation.sharing.lineage import Lineage
 from waystation.sharing.locks import Locks
 from waystation.sharing.ordered_partition import OrderedPartition
-from waystation.sharing.persister import Write
+from waystation.sharing.persister import Read, Write
+from waystation.sharing.queue_state import QueueState
 from waystation.sharing.share_partition import SharePartition
 from waystation.sharing.state_machine import ShareStates
 from waystation.sharing.states import ACQUIRED, ARCHIVED, AVAILABLE
@@ -125,6 +128,34 @@ def lets_the_next_leader_begin_where_the_last_one_ended(patch: Patch) -> None:
     patch.setattr(ShareStates, "write", write)
 
 
+# --- after an election that lost messages -------------------------------------------------------
+
+
+def believes_what_it_knows_of_lost_messages(patch: Patch) -> None:
+    patch.setattr(QueueState, "lost_from", lambda *_: None)
+
+
+def looks_only_at_where_the_log_ends(patch: Patch) -> None:
+    """Others may stand there by the time the next leader loads."""
+
+    def lost_from(state: QueueState, log: Lineage) -> Offset | None:
+        return log.log_end if state._ranges.end > log.log_end else None
+
+    patch.setattr(QueueState, "lost_from", lost_from)
+
+
+def forgets_again_when_it_is_asked_again(patch: Patch) -> None:
+    honest = ShareStates.read
+
+    def read(states: ShareStates, now: Millis, command: Read, to: Any) -> Any:
+        known = states._queues[command.queue]
+        if known.leader_epoch == command.leader_epoch:
+            known.leader_epoch = LeaderEpoch(known.leader_epoch - 1)
+        return honest(states, now, command, to)
+
+    patch.setattr(ShareStates, "read", read)
+
+
 # --- order --------------------------------------------------------------------------------------
 
 
@@ -175,6 +206,11 @@ PLAIN: Sequence[Plant] = (
     takes_a_late_write_for_the_newest,
     lets_the_next_leader_begin_where_the_last_one_ended,
 )
+LOSING: Sequence[Plant] = (
+    believes_what_it_knows_of_lost_messages,
+    looks_only_at_where_the_log_ends,
+    forgets_again_when_it_is_asked_again,
+)
 BY_KEY: Sequence[Plant] = (
     lets_two_of_a_key_out,
     goes_on_with_a_key_while_its_oldest_waits,
@@ -204,6 +240,13 @@ def test_a_bug_in_the_order_is_noticed(plant: Plant, monkeypatch: Patch) -> None
     plant(monkeypatch)
 
     assert some_life_fails(by_key=True)
+
+
+@pytest.mark.parametrize("plant", LOSING, ids=lambda plant: plant.__name__)
+def test_a_bug_in_forgetting_is_noticed(plant: Plant, monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+
+    assert some_life_fails(loses=True)
 
 
 def test_leaders_are_played_by_the_product() -> None:

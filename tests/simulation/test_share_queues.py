@@ -24,6 +24,11 @@ def test_priorities_lose_nothing(seed: int) -> None:
     Life(seed, priorities=True, by_key=seed % 2 == 0).run()
 
 
+@pytest.mark.parametrize("seed", range(count(12, 1_000)))
+def test_messages_in_the_place_of_lost_ones_are_delivered(seed: int) -> None:
+    Life(seed, by_key=seed % 2 == 0, loses=True).run()
+
+
 def test_lives_are_eventful() -> None:
     """Otherwise they would prove nothing."""
     lives = [Life(seed, by_key=seed % 2 == 0).run() for seed in range(4)]
@@ -32,6 +37,7 @@ def test_lives_are_eventful() -> None:
     assert sum(life.leader.epoch for life in lives) > 8
     assert sum(life.coordinator.term for life in lives) > 8
     assert all(len(life.witness.accepted) > 50 for life in lives)
+    assert sum(Life(seed, loses=True).run().lost for seed in range(4)) > 20
 
 
 def test_the_same_seed_is_the_same_life() -> None:

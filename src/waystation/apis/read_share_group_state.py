@@ -13,6 +13,8 @@ from waystation.messages.read_share_group_state import (
 )
 from waystation.model.errors import WaystationError
 from waystation.model.ids import LeaderEpoch, TopicId
+from waystation.model.offsets import Offset
+from waystation.sharing.lineage import Lineage
 from waystation.sharing.persister import Read, StateRead
 from waystation.sharing.state_machine import ShareStates
 from waystation.sharing.state_records import QueueId
@@ -26,7 +28,9 @@ def answer(broker: Broker, call: Call[ReadShareGroupStateRequest]) -> None:
 
 
 def _command(queue: QueueId, asked: PartitionData) -> Read:
-    return Read(queue, LeaderEpoch(asked.leader_epoch))
+    starts = tuple((LeaderEpoch(one.epoch), Offset(one.start_offset)) for one in asked.epochs)
+    lineage = Lineage(Offset(asked.log_end_offset), starts)
+    return Read(queue, LeaderEpoch(asked.leader_epoch), lineage)
 
 
 def _response(

@@ -10,14 +10,12 @@ from typing import Final, Generic, TypeVar
 
 from waystation.client.errors import is_retriable
 from waystation.model.errors import InvalidRequestError, WaystationError
-from waystation.model.ids import LeaderEpoch
 from waystation.model.machines import Waiter
 from waystation.model.offsets import Offset
 from waystation.runtime.timers import Timer, Timers
 from waystation.sharing.leader import QueueLeader
 from waystation.sharing.persister import Initialize, Persister, Read, StateRead, Write
 from waystation.sharing.share_partition import SharePartition
-from waystation.sharing.state_records import QueueId
 
 __all__ = ["KeptQueue", "read_state_of"]
 
@@ -26,18 +24,16 @@ Q = TypeVar("Q", bound=SharePartition)
 _RETRY_S: Final = 0.1
 
 
-async def read_state_of(
-    persister: Persister, queue: QueueId, epoch: LeaderEpoch, *, begin: bool
-) -> StateRead | None:
+async def read_state_of(persister: Persister, read: Read, *, begin: bool) -> StateRead | None:
     """What the leader before has stored; ``None`` if it never began, and does not now."""
     if begin:
-        start = Initialize(queue, 0, Offset(0))
+        start = Initialize(read.queue, 0, Offset(0))
         await _answer(lambda to: persister.initialize(start, to))
     try:
-        state = await _answer(lambda to: persister.read(Read(queue, epoch), to))
+        state = await _answer(lambda to: persister.read(read, to))
     except InvalidRequestError:
         return None
-    assert isinstance(state, StateRead), f"{queue} was told {state!r}"
+    assert isinstance(state, StateRead), f"{read.queue} was told {state!r}"
     return state
 
 

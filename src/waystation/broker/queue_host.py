@@ -19,7 +19,7 @@ from typing import Final
 
 from waystation.broker.queue_around import Around
 from waystation.broker.queue_giving import NOTHING, Given, Giving
-from waystation.broker.queue_loading import LogNotReadyError, begun
+from waystation.broker.queue_loading import LogNotReadyError, begun, lineage_of
 from waystation.broker.queue_reading import Wish
 from waystation.client.errors import is_retriable
 from waystation.model.errors import (
@@ -246,7 +246,8 @@ class QueueHost:
 
     def _read(self) -> None:
         self._retry = None
-        self._around.persister.read(Read(self.queue_id, self.epoch), self._heard_state)
+        read = Read(self.queue_id, self.epoch, lineage_of(self.partition))
+        self._around.persister.read(read, self._heard_state)
 
     def _heard_state(self, answer: object) -> None:
         if self.closed:

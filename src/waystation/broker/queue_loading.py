@@ -6,6 +6,7 @@ elected may not yet.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from waystation.model.error_codes import ErrorCode
 from waystation.model.errors import WaystationError
@@ -13,6 +14,7 @@ from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.partition.partition import Partition
 from waystation.sharing.leader import QueueLeader
+from waystation.sharing.lineage import Lineage
 from waystation.sharing.ordered_partition import OrderedPartition
 from waystation.sharing.persister import StateRead
 from waystation.sharing.reset import reset_of
@@ -20,11 +22,19 @@ from waystation.sharing.settings import QueueSettings, ShareSettings
 from waystation.sharing.share_partition import SharePartition
 from waystation.sharing.state_records import QueueId
 
+_EPOCHS_TOLD: Final = 100
+
 
 class LogNotReadyError(WaystationError):
     """A new leader does not know yet how far its log is committed."""
 
     code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def lineage_of(partition: Partition) -> Lineage:
+    """Which leaders wrote a log that is led here; of a long history the newest part."""
+    starts = tuple((one.epoch, one.start) for one in partition.epochs.entries[-_EPOCHS_TOLD:])
+    return Lineage(partition.log.log_end, starts)
 
 
 def begun(

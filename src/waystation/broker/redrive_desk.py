@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from waystation.broker.kept_queue import KeptQueue, read_state_of
 from waystation.broker.moving import Courier
 from waystation.broker.outbound import Outbound
+from waystation.broker.queue_loading import lineage_of
 from waystation.broker.redrive_scanning import Scan, scanned
 from waystation.broker.rows import rows_at
 from waystation.client.errors import is_retriable
@@ -39,7 +40,7 @@ from waystation.scheduling.records import Decided
 from waystation.scheduling.wheel import Due
 from waystation.sharing.dead_letters import redriven_headers
 from waystation.sharing.leader import QueueLeader
-from waystation.sharing.persister import Persister, StateRead
+from waystation.sharing.persister import Persister, Read, StateRead
 from waystation.sharing.redrive import (
     CANCELLED,
     DONE,
@@ -110,8 +111,8 @@ class RedriveDesk:
         """Take over from the leader before; false if no order was ever given, and none begins."""
         async with self._loading:
             if self._kept is None:
-                persister = self._services.persister
-                state = await read_state_of(persister, self._id, self.epoch, begin=begin)
+                read = Read(self._id, self.epoch, lineage_of(self.partition))
+                state = await read_state_of(self._services.persister, read, begin=begin)
                 if state is None:
                     return False
                 self._take_over(state)

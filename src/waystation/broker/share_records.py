@@ -120,6 +120,7 @@ def _snapshot(record: SnapshotStored) -> bytes:
             state_batches=_batches(record.batches),
             notes_version=record.notes.version,
             notes=record.notes.content,
+            is_new=record.is_new,
         )
     )
 
@@ -147,6 +148,7 @@ def _read_snapshot(queue: QueueId, value: bytes) -> SnapshotStored:
         Offset(found.start_offset),
         _batches_of(found.state_batches),
         Notes(found.notes_version, bytes(found.notes)),
+        found.is_new,
     )
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from waystation.wire.message import Message, Struct
 from waystation.wire.schema import (
     array,
+    boolean,
     field,
     int8,
     int16,
@@ -47,6 +48,8 @@ class ShareSnapshotValue(Message, spoken=_FROM_THE_START):
     # Ours: what one leader leaves for the next.
     notes_version: int = tagged(10_000, int64, "0+", default=0)
     notes: bytes = tagged(10_001, octets, "0+", default=b"")
+    # Ours: whether no leader has loaded it yet.
+    is_new: bool = tagged(10_002, boolean, "0+", default=False)
 
 
 class ShareUpdateValue(Message, spoken=_FROM_THE_START):

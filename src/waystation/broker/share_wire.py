@@ -103,7 +103,13 @@ def _initialize(command: Initialize) -> initializing.PartitionData:
 
 def _read(command: Read) -> reading.PartitionData:
     return reading.PartitionData(
-        partition=command.queue.partition, leader_epoch=command.leader_epoch
+        partition=command.queue.partition,
+        leader_epoch=command.leader_epoch,
+        log_end_offset=command.log.log_end,
+        epochs=[
+            reading.EpochStart(epoch=epoch, start_offset=start)
+            for epoch, start in command.log.starts
+        ],
     )
 
 

@@ -21,11 +21,21 @@ from waystation.wire.schema import (
 from waystation.wire.versions import ApiKey
 
 
+class EpochStart(Struct):
+    """Where a leader epoch begins in the asking broker's log."""
+
+    epoch: int = field(int32)
+    start_offset: int = field(int64)
+
+
 class PartitionData(Struct):
     """A partition, and the epoch in which the asking broker leads it."""
 
     partition: int = field(int32)
     leader_epoch: int = field(int32)
+    # Ours: which leaders wrote its log, so that what is known of lost messages is forgotten.
+    log_end_offset: int = tagged(10_000, int64, "0+", default=-1)
+    epochs: list[EpochStart] = tagged(10_001, array(EpochStart), "0+")
 
 
 class ReadStateData(Struct):

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from waystation.model.ids import LeaderEpoch
 from waystation.model.machines import Waiter
 from waystation.model.offsets import NO_OFFSET, Offset
+from waystation.sharing.lineage import NO_LINEAGE, Lineage
 from waystation.sharing.state_records import NO_NOTES, Notes, QueueId
 from waystation.sharing.states import StateBatch
 
@@ -26,10 +27,14 @@ class Initialize(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Load a queue for its leader, and fence those before it; answered by ``StateRead``."""
+    """Load a queue for its leader, and fence those before it; answered by ``StateRead``.
+
+    What is known of messages that the leader's log has lost is forgotten, once per leader.
+    """
 
     queue: QueueId
     leader_epoch: LeaderEpoch
+    log: Lineage = NO_LINEAGE
 
 
 class StateRead(NamedTuple):

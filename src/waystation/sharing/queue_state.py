@@ -3,7 +3,8 @@
 Under one state epoch messages go one way only: deliveries grow, what is settled stays settled,
 and the start never goes back.  So joining is a matter of taking what is further on, and the
 result does not depend on the order in which a leader's writes arrive, nor on how often: a write
-that was given up and arrives late, behind the one that repeated it, takes nothing back.
+that was given up and arrives late, behind the one that repeated it, takes nothing back.  Only
+``cut`` does, when the messages themselves were lost.
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Final
 
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import NO_OFFSET, Offset
+from waystation.sharing.lineage import Lineage
 from waystation.sharing.ranges import Ranges
 from waystation.sharing.state_records import NO_NOTES, Notes, UpdateStored
 from waystation.sharing.states import (
@@ -32,7 +34,15 @@ _RANK: Final = {AVAILABLE: 0, ARCHIVING: 1, REJECTED: 1, ARCHIVED: 2, ACKNOWLEDG
 class QueueState:
     """One queue; ``start`` is -1 until a leader has decided where it begins."""
 
-    __slots__ = ("_ranges", "leader_epoch", "notes", "slots", "snapshot_epoch", "state_epoch")
+    __slots__ = (
+        "_ranges",
+        "is_new",
+        "leader_epoch",
+        "notes",
+        "slots",
+        "snapshot_epoch",
+        "state_epoch",
+    )
 
     def __init__(
         self,
@@ -42,7 +52,9 @@ class QueueState:
         start: Offset,
         batches: Iterable[StateBatch],
         notes: Notes = NO_NOTES,
+        is_new: bool = False,
     ) -> None:
+        self.is_new = is_new
         self.notes = notes
         """What the leader leaves for the next one; only leaders know what it means."""
         self.snapshot_epoch = snapshot_epoch
@@ -101,6 +113,25 @@ class QueueState:
         )
         after._join(start, batches)
         return after
+
+    def lost_from(self, log: Lineage) -> Offset | None:
+        """From where on it speaks of messages that a new leader's log has lost, if it does."""
+        if not log.is_known or self.start == NO_OFFSET:
+            return None
+        parts = log.log_end if self.is_new else log.parts_from(self.leader_epoch)
+        return parts if self._ranges.end > parts else None
+
+    def cut(self, at: Offset) -> "QueueState":
+        """What it would be if it knew nothing of offsets from ``at`` on."""
+        batches = [one._replace(end=min(one.end, at)) for one in self.batches() if one.first < at]
+        return QueueState(
+            self.snapshot_epoch,
+            self.state_epoch,
+            self.leader_epoch,
+            min(self.start, at),
+            batches,
+            self.notes,
+        )
 
     def _join(self, start: Offset, batches: Iterable[StateBatch]) -> None:
         ranges = self._ranges

@@ -8,6 +8,8 @@
    epoch under which its leader has loaded.
 5. Nothing that was settled under a state epoch is unsettled under it, in whatever order writes
    arrive (``queue_state.py``).
+6. What is known of messages that an election lost is forgotten when the next leader loads, and
+   not again: nothing that takes their offsets later is taken for them.
 """
 
 from collections.abc import Callable, Iterator
@@ -111,16 +113,24 @@ class ShareStates:
         return Outcome([snapshot], [Reply(to, None)])
 
     def read(self, now: Millis, command: Read, to: Waiter) -> Outcome[StateRecord]:
-        """Answered by ``StateRead``; leaders of lower epochs are fenced from now on."""
+        """Answered by ``StateRead``; leaders of lower epochs are fenced from now on.
+
+        A leader that reads again finds what it has stored since: only its first look forgets.
+        """
         try:
             known = self._known(command.queue)
             _check_leader(command.queue, known, command.leader_epoch)
         except WaystationError as refusal:
             return _refuse(to, refusal)
-        answer = StateRead(known.state_epoch, known.start, known.batches(), known.notes)
         records: list[StateRecord] = []
         if command.leader_epoch > known.leader_epoch:
-            records.append(self._noted(command.queue, known, command.leader_epoch, known.start))
+            lost_from = known.lost_from(command.log)
+            if lost_from is not None:
+                known = known.cut(lost_from)
+                records.append(_whole(command.queue, known, command.leader_epoch))
+            else:
+                records.append(self._noted(command.queue, known, command.leader_epoch, known.start))
+        answer = StateRead(known.state_epoch, known.start, known.batches(), known.notes)
         return Outcome(records, [Reply(to, answer)])
 
     def write(self, now: Millis, command: Write, to: Waiter) -> Outcome[StateRecord]:
@@ -187,16 +197,7 @@ class ShareStates:
             return UpdateStored(
                 queue, known.slots, known.snapshot_epoch, leader_epoch, start, batches, notes
             )
-        after = known.joined(start, batches, notes)
-        return SnapshotStored(
-            queue,
-            known.snapshot_epoch + 1,
-            known.state_epoch,
-            leader_epoch,
-            after.start,
-            after.batches(),
-            after.notes,
-        )
+        return _whole(queue, known.joined(start, batches, notes), leader_epoch)
 
     def _forgotten(self, queue: QueueId) -> Iterator[StateRecord]:
         if queue not in self._queues:
@@ -210,7 +211,27 @@ def _fresh(
     command: Initialize, snapshot_epoch: int, leader_epoch: LeaderEpoch, notes: Notes = NO_NOTES
 ) -> SnapshotStored:
     return SnapshotStored(
-        command.queue, snapshot_epoch, command.state_epoch, leader_epoch, command.start, (), notes
+        command.queue,
+        snapshot_epoch,
+        command.state_epoch,
+        leader_epoch,
+        command.start,
+        (),
+        notes,
+        is_new=True,
+    )
+
+
+def _whole(queue: QueueId, state: QueueState, leader_epoch: LeaderEpoch) -> SnapshotStored:
+    """Everything anew: what was stored before does not count any more."""
+    return SnapshotStored(
+        queue,
+        state.snapshot_epoch + 1,
+        state.state_epoch,
+        leader_epoch,
+        state.start,
+        state.batches(),
+        state.notes,
     )
 
 

@@ -47,6 +47,8 @@ class SnapshotStored(NamedTuple):
     start: Offset
     batches: tuple[StateBatch, ...]
     notes: Notes = NO_NOTES
+    is_new: bool = False
+    """Whether no leader has loaded it yet: where it begins was said by nobody who led."""
 
 
 class UpdateStored(NamedTuple):
