@@ -82,8 +82,9 @@ def test_a_receipt_is_settled_by_another_command(run: Run, jobs: str) -> None:
     one, two, three = (one["receipt"] for one in held)
 
     assert "acknowledged 0-0" in run("ack", jobs, one)[1]
-    (extended,) = run.lines("extend", jobs, two)
-    run("nack", jobs, extended["new_receipt"])
+    (extended,) = run.lines("extend", jobs, two, "--lock", "1m")
+    assert extended["receipt"] == two
+    run("nack", jobs, two)
     run("nack", jobs, three, "--reject")
 
     assert "settled already" in run("ack", jobs, one, code=1)[1]

@@ -77,7 +77,7 @@ class Model:
     def acknowledge(self, now: int, member: str, said: list[tuple[int, int, int]]) -> bool:
         meant = [
             (offset, kind)
-            for first, end, kind in said
+            for first, end, kind, _ in said
             for offset in range(max(first, self.gone), end)
         ]
         held = [self.rows.get(offset) for offset, _ in meant]

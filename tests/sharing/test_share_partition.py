@@ -418,3 +418,26 @@ def test_nothing_is_delivered_before_it_is_stored_where_the_queue_begins() -> No
     assert shared.take_change() == (700, 0, ())
     shared.change_written()
     assert take(shared, "a", 5) == [(700, 705, 1)]
+
+
+# --- receipts -----------------------------------------------------------------------------------
+
+
+def test_what_is_released_for_later_waits_so_long_and_counts_once() -> None:
+    shared = queue()
+    take(shared, "a", 1)
+    shared.acknowledge(NOW, "a", [Acknowledgement(Offset(0), Offset(1), RELEASE, 5_000)])
+
+    assert take(shared, "b", 1, end=1, now=after(4_999)) == []
+    assert take(shared, "b", 1, end=1, now=after(5_000)) == [(0, 1, 2)]
+
+
+def test_a_lock_is_renewed_for_as_long_as_was_said() -> None:
+    shared = queue()
+    take(shared, "a", 2)
+    shared.acknowledge(NOW, "a", [Acknowledgement(Offset(0), Offset(1), RENEW, 10 * LOCK_MS)])
+    shared.acknowledge(NOW, "a", [Acknowledgement(Offset(1), Offset(2), RENEW, 100)])
+
+    assert take(shared, "b", 2, end=2, now=after(100)) == [(1, 2, 2)]
+    assert shared.held_by("a") == [(0, 1, 1)]
+    assert take(shared, "b", 2, end=2, now=after(10 * LOCK_MS)) == [(0, 1, 2), (1, 2, 3)]

@@ -2,7 +2,13 @@
 
 from waystation.apis.call import Call
 from waystation.apis.endpoints import endpoints_of
-from waystation.apis.share_acknowledging import Outcomes, acknowledge, check_ids, code_of
+from waystation.apis.share_acknowledging import (
+    Outcomes,
+    acknowledge,
+    check_for_ms,
+    check_ids,
+    code_of,
+)
 from waystation.broker.broker import Broker
 from waystation.messages.share_acknowledge import (
     LeaderIdAndEpoch,
@@ -14,6 +20,7 @@ from waystation.messages.share_acknowledge import (
 )
 from waystation.model.errors import NotLeaderError, WaystationError
 from waystation.model.ids import TopicId
+from waystation.sharing.sessions import Turn
 
 _RENEWS_FROM_VERSION = 2
 
@@ -23,7 +30,10 @@ def answer(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> None:
     request, queues = call.message, broker.queues
     try:
         group_id, member_id = check_ids(request.group_id, request.member_id)
-        turn = queues.sessions.acknowledge(group_id, member_id, request.share_session_epoch)
+        for_ms = check_for_ms(request.for_ms)
+        turn = Turn(())
+        if not request.by_receipt:
+            turn = queues.sessions.acknowledge(group_id, member_id, request.share_session_epoch)
     except WaystationError as error:
         call.reply(ShareAcknowledgeResponse(error_code=code_of(error), error_message=str(error)))
         return
@@ -34,7 +44,7 @@ def answer(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> None:
         )
         if request.is_renew_ack:
             lock_ms = queues.options_of(group_id).share_record_lock_duration_ms
-            response.acquisition_lock_timeout_ms = lock_ms
+            response.acquisition_lock_timeout_ms = for_ms or lock_ms
         call.reply(response)
 
     said = {
@@ -43,7 +53,7 @@ def answer(broker: Broker, call: Call[ShareAcknowledgeRequest]) -> None:
         for one in topic.partitions
     }
     may_renew = call.version >= _RENEWS_FROM_VERSION and request.is_renew_ack
-    acknowledge(queues, group_id, member_id, said, done, may_renew=may_renew)
+    acknowledge(queues, group_id, member_id, said, done, may_renew=may_renew, for_ms=for_ms)
     queues.follow(group_id, member_id, turn)
 
 

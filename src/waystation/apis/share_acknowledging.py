@@ -25,6 +25,7 @@ from waystation.sharing.redriven import REDRIVE_GROUP
 from waystation.sharing.sessions import PartitionOf
 from waystation.sharing.states import RENEW, Acknowledgement
 
+_FOR_MS_MAX: Final = 24 * 60 * 60 * 1_000
 # One range may not make the broker work for offsets that nobody could hold.
 _TYPES_MAX: Final = 1_000_000
 
@@ -39,6 +40,7 @@ def acknowledge(
     done: Callable[[Outcomes], None],
     *,
     may_renew: bool,
+    for_ms: int = 0,
 ) -> None:
     """Have queues follow what a consumer says; ``done`` hears what became of it, once.
 
@@ -58,7 +60,7 @@ def acknowledge(
         done(outcomes)
     for place, batches in said.items():
         try:
-            meant = _meant(batches, may_renew=may_renew)
+            meant = _meant(batches, for_ms, may_renew=may_renew)
             host = _holding(queues, group_id, place)
         except WaystationError as error:
             told(place, error)
@@ -85,6 +87,15 @@ def check_ids(group_id: str | None, member_id: str | None) -> tuple[str, str]:
     return group_id, member_id
 
 
+def check_for_ms(for_ms: int) -> int:
+    """How long something is to wait, or to be locked; a day at most."""
+    if not 0 <= for_ms <= _FOR_MS_MAX:
+        raise InvalidRequestError(
+            f"messages cannot wait, or be locked, for {for_ms} ms: 0 to {_FOR_MS_MAX} is possible"
+        )
+    return for_ms
+
+
 def _holding(queues: Queues, group_id: str, place: PartitionOf) -> QueueHost:
     """The queue that a consumer may hold something of."""
     queues.check_led(*place)
@@ -98,14 +109,14 @@ def _holding(queues: Queues, group_id: str, place: PartitionOf) -> QueueHost:
 
 
 def _meant(
-    batches: Iterable[AcknowledgementBatch], *, may_renew: bool
+    batches: Iterable[AcknowledgementBatch], for_ms: int, *, may_renew: bool
 ) -> Sequence[Acknowledgement]:
     """Ranges with one meaning each."""
     meant: list[Acknowledgement] = []
     for batch in batches:
         first, end, types = batch.first_offset, batch.last_offset + 1, batch.acknowledge_types
         if len(types) == 1:
-            meant.append(Acknowledgement(Offset(first), Offset(end), types[0]))
+            meant.append(Acknowledgement(Offset(first), Offset(end), types[0], for_ms))
             continue
         if len(types) != end - first or len(types) > _TYPES_MAX:
             raise InvalidRequestError(
@@ -114,7 +125,7 @@ def _meant(
             )
         for kind, run in groupby(types):
             behind = first + sum(1 for _ in run)
-            meant.append(Acknowledgement(Offset(first), Offset(behind), kind))
+            meant.append(Acknowledgement(Offset(first), Offset(behind), kind, for_ms))
             first = behind
     if not may_renew and any(one.kind == RENEW for one in meant):
         raise InvalidRequestError(

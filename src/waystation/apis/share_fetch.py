@@ -23,7 +23,7 @@ from waystation.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from waystation.model.errors import NotLeaderError, WaystationError
+from waystation.model.errors import InvalidRequestError, NotLeaderError, WaystationError
 from waystation.model.ids import TopicId
 from waystation.sharing.sessions import PartitionOf, Turn
 from waystation.sharing.states import Acquired
@@ -67,6 +67,7 @@ def answer(broker: Broker, call: Call[ShareFetchRequest]) -> None:
         answering.took,
         timers=broker.timers,
         polls=polls,
+        is_reader=not request.by_receipt,
     ).start()
 
 
@@ -86,6 +87,10 @@ def _turn(
         for partition in topic.partitions
     ]
     queues = broker.queues
+    if request.by_receipt:
+        if said:
+            raise InvalidRequestError("what was acquired by receipt is settled by ShareAcknowledge")
+        return Turn(tuple(named))
     turn = queues.sessions.fetch(
         group_id,
         member_id,
@@ -93,12 +98,9 @@ def _turn(
         named,
         forgotten,
         acknowledges=bool(said),
-        connection=None if request.outlives_connection else call.connection,
+        connection=call.connection,
     )
-    if request.outlives_connection and not turn.is_last:
-        queues.keep(group_id, member_id, request.max_wait_ms)
-    else:
-        queues.connected(call.connection)
+    queues.connected(call.connection)
     return turn
 
 

@@ -116,10 +116,6 @@ class QueueHost:
         """How many messages consumers hold."""
         return 0 if self._leader is None else self._leader.queue.in_flight
 
-    def holds(self, member_id: str) -> bool:
-        """Whether a consumer has messages of this queue that it has not settled."""
-        return self._leader is not None and bool(self._leader.queue.held_by(member_id))
-
     # --- for consumers --------------------------------------------------------------------------
 
     def wait(self, told: Callable[[], None]) -> None:

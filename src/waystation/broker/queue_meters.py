@@ -52,5 +52,5 @@ class QueueMeters:
 
     def count(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """A consumer was followed."""
-        for first, end, kind in acknowledgements:
+        for first, end, kind, _ in acknowledgements:
             self._by_kind[kind].value += end - first

@@ -1,8 +1,8 @@
 """The queues that this broker leads: one per group and partition, made when somebody first asks.
 
 1. A queue is there only while its partition is led here, under the epoch in which it was loaded.
-2. A consumer whose session or connection ends holds nothing any more; unless it said that it is to
-   outlive its connection, which is how messages are held by a receipt.
+2. A consumer whose session or connection ends holds nothing any more.  What was acquired by receipt
+   has neither: it is held until it is settled, by whoever knows its member id, or its lock is over.
 3. A queue that nobody reads and that has nothing under way is forgotten; it is loaded again for
    the next who asks, so that what happened to its stored state meanwhile counts.
 
@@ -28,7 +28,6 @@ from waystation.sharing.state_records import QueueId
 from waystation.telemetry.metrics import Registry
 
 _KEY: Final = "queue sessions"
-_GRACE_S: Final = 1.0
 
 
 class Owner(Protocol):
@@ -141,24 +140,6 @@ class Queues:
         if _KEY not in owner.session:
             owner.session[_KEY] = True
             owner.when_closed(partial(self._disconnected, owner))
-
-    def keep(self, group_id: str, member_id: str, wait_ms: int) -> None:
-        """Let a session that has no connection go on for as long as its member holds something.
-
-        ``wait_ms`` is how long it may take until it does.
-        """
-        lock_ms = self._options(group_id).share_record_lock_duration_ms
-        later = partial(self._look_at_kept, group_id, member_id)
-        self._around.timers.call_later((lock_ms + wait_ms) / 1_000 + _GRACE_S, later)
-
-    def _look_at_kept(self, group_id: str, member_id: str) -> None:
-        if (group_id, member_id) not in self.sessions:
-            return
-        hosts = (host for host in self if host.queue_id.group_id == group_id)
-        if any(host.holds(member_id) for host in hosts):
-            self.keep(group_id, member_id, 0)
-        elif self.sessions.end(group_id, member_id):
-            self._left(group_id, member_id)
 
     def follow(self, group_id: str, member_id: str, turn: Turn) -> None:
         """Note who reads what from now on; who has ended holds nothing any more."""

@@ -50,6 +50,7 @@ class ShareFetch:
         "_ended",
         "_group_id",
         "_hosts",
+        "_is_reader",
         "_limits",
         "_member_id",
         "_polls",
@@ -69,10 +70,15 @@ class ShareFetch:
         *,
         timers: Timers,
         polls: Polls,
+        is_reader: bool = True,
     ) -> None:
-        """``done`` is told what was taken; the fetch is listed in ``polls`` while it waits."""
+        """``done`` is told what was taken; the fetch is listed in ``polls`` while it waits.
+
+        Unless it ``is_reader`` by a session, queues are not kept for it.
+        """
         self._queues = queues
         self._group_id, self._member_id = group_id, member_id
+        self._is_reader = is_reader
         self._hosts: dict[PartitionOf, QueueHost | None] = dict.fromkeys(reads)
         self._limits = limits
         self._done = done
@@ -132,7 +138,8 @@ class ShareFetch:
         if host.closed and not _is_passing(host.error):
             return host.error
         self._hosts[place] = host
-        host.readers[self._member_id] = None
+        if self._is_reader:
+            host.readers[self._member_id] = None
         host.wait(self._retry)
         return None
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from waystation.client.message import Message
     from waystation.client.queue import Queue, QueueMessage
     from waystation.client.queue_receipts import HeldMessage, Receipt, Receipts
+    from waystation.client.receipt_settling import Outcomes
 
 __all__ = ["ack", "extend", "nack", "receive", "send"]
 
@@ -154,6 +155,7 @@ async def _lines(value: str | None, path: Path | None) -> AsyncIterator[list[byt
 )
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--hold", is_flag=True, help="Do not acknowledge; print receipts, to do it by.")
+@click.option("--lock", metavar="D", help="With --hold: for so long, whatever the group says.")
 @click.option("--no-ack", is_flag=True, help="Give the messages back when they are printed.")
 @group_option
 @bootstrap_option
@@ -164,6 +166,7 @@ def receive(
     wait: str,
     follow: bool,
     hold: bool,
+    lock: str | None,
     no_ack: bool,
     group: str | None,
     bootstrap: str,
@@ -180,11 +183,19 @@ def receive(
     """
     if hold and (no_ack or follow):
         raise click.UsageError("--hold excludes --no-ack and --follow")
+    if lock is not None and not hold:
+        raise click.UsageError("--lock is for what is held: give --hold too")
+    lock_ms = None if lock is None else milliseconds(lock, "--lock")
     wait_ms = milliseconds(wait, "--wait")
 
     async def work() -> int:
+        from waystation.client.queue_receipts import Receipts
+
         if hold:
-            return await _hold(name, group, bootstrap, count, wait_ms, as_json)
+            own = Receipts(name, bootstrap, group=group, metadata_timeout_ms=PATIENCE_MS)
+            async with own as receipts:
+                held = await receipts.hold(count, wait_ms, lock_ms=lock_ms)
+            return _print_held(name, held, as_json)
         from waystation.client.queue import Queue
 
         async with Queue(name, bootstrap, group=group, metadata_timeout_ms=PATIENCE_MS) as queue:
@@ -225,13 +236,7 @@ async def _print(
         await (queue.nack(messages) if no_ack else queue.ack(messages))
 
 
-async def _hold(
-    name: str, group: str | None, bootstrap: str, count: int, wait_ms: int, as_json: bool
-) -> int:
-    from waystation.client.queue_receipts import Receipts
-
-    async with Receipts(name, bootstrap, group=group, metadata_timeout_ms=PATIENCE_MS) as receipts:
-        held = await receipts.hold(count, wait_ms)
+def _print_held(name: str, held: list["HeldMessage"], as_json: bool) -> int:
     write(b"".join(_shown(one.message, one.deliveries, one, as_json) for one in held))
     if held and not as_json:
         say(f"held for {held[0].lock_ms / 1_000:g} s: `waystation queue ack {name} RECEIPT`")
@@ -268,10 +273,10 @@ def _shown(
 
 # --- settle ---------------------------------------------------------------------------------
 
-Settle = Callable[["Receipts", "Receipt"], Awaitable["Receipt | None"]]
+Settle = Callable[["Receipts", list["Receipt"]], Awaitable["Outcomes"]]
 
 
-@click.command(epilog=example("waystation queue ack orders 0-17-0-pS3kXq7cQ5mTtW2vB8yZ1A"))
+@click.command(epilog=example("waystation queue ack orders 0-17-pS3kXq7cQ5mTtW2vB8yZ1A"))
 @click.argument("name")
 @click.argument("receipts", nargs=-1, required=True)
 @group_option
@@ -281,15 +286,20 @@ def ack(
     name: str, receipts: tuple[str, ...], group: str | None, bootstrap: str, as_json: bool
 ) -> None:
     """Acknowledge messages that `receive --hold` has printed: they are done."""
-    _settle(name, receipts, group, bootstrap, as_json, "acknowledged", _ack)
+    what = "acknowledged"
+    _settle(name, receipts, group, bootstrap, as_json, what, lambda own, all_: own.ack_all(all_))
 
 
 @click.command(
-    epilog=example("waystation queue nack orders 0-17-0-pS3kXq7cQ5mTtW2vB8yZ1A --reject")
+    epilog=example(
+        "waystation queue nack orders 0-17-pS3kXq7cQ5mTtW2vB8yZ1A --reject\n"
+        "  waystation queue nack orders 0-17-pS3kXq7cQ5mTtW2vB8yZ1A --delay 30s"
+    )
 )
 @click.argument("name")
 @click.argument("receipts", nargs=-1, required=True)
 @click.option("--reject", is_flag=True, help="Give them up, as dead letters, instead of back.")
+@click.option("--delay", metavar="D", help="Let them come again so much later: 30s, 5m.")
 @group_option
 @bootstrap_option
 @json_option
@@ -297,42 +307,53 @@ def nack(
     name: str,
     receipts: tuple[str, ...],
     reject: bool,
+    delay: str | None,
     group: str | None,
     bootstrap: str,
     as_json: bool,
 ) -> None:
     """Give messages that `receive --hold` has printed back, for another try, or up."""
+    if reject and delay is not None:
+        raise click.UsageError("--reject and --delay exclude each other")
+    wait_ms = None if delay is None else milliseconds(delay, "--delay")
     what = "rejected" if reject else "given back"
-    _settle(name, receipts, group, bootstrap, as_json, what, _reject if reject else _release)
+    _settle(
+        name,
+        receipts,
+        group,
+        bootstrap,
+        as_json,
+        what,
+        lambda own, all_: own.nack_all(all_, requeue=not reject, delay=wait_ms),
+    )
 
 
-@click.command(epilog=example("waystation queue extend orders 0-17-0-pS3kXq7cQ5mTtW2vB8yZ1A"))
+@click.command(epilog=example("waystation queue extend orders 0-17-pS3kXq7cQ5mTtW2vB8yZ1A"))
 @click.argument("name")
 @click.argument("receipts", nargs=-1, required=True)
+@click.option("--lock", metavar="D", help="For so long from now on, whatever the group says.")
 @group_option
 @bootstrap_option
 @json_option
 def extend(
-    name: str, receipts: tuple[str, ...], group: str | None, bootstrap: str, as_json: bool
+    name: str,
+    receipts: tuple[str, ...],
+    lock: str | None,
+    group: str | None,
+    bootstrap: str,
+    as_json: bool,
 ) -> None:
-    """Begin the locks of held messages anew; prints the receipts to use from then on."""
-    _settle(name, receipts, group, bootstrap, as_json, "extended", _extend)
-
-
-async def _ack(receipts: "Receipts", one: "Receipt") -> None:
-    await receipts.ack(one)
-
-
-async def _release(receipts: "Receipts", one: "Receipt") -> None:
-    await receipts.nack(one)
-
-
-async def _reject(receipts: "Receipts", one: "Receipt") -> None:
-    await receipts.nack(one, requeue=False)
-
-
-async def _extend(receipts: "Receipts", one: "Receipt") -> "Receipt":
-    return await receipts.extend(one)
+    """Begin the locks of held messages anew; their receipts stay the same."""
+    lock_ms = None if lock is None else milliseconds(lock, "--lock")
+    _settle(
+        name,
+        receipts,
+        group,
+        bootstrap,
+        as_json,
+        "extended",
+        lambda own, all_: own.extend_all(all_, lock_ms),
+    )
 
 
 def _settle(
@@ -344,22 +365,22 @@ def _settle(
     what: str,
     settle: Settle,
 ) -> None:
-    """Settle one after the other; the first that cannot be ends it, after those before it."""
+    """Settle all that can be; the first that cannot be is the error at the end."""
     from waystation.client.queue_receipts import Receipt, Receipts
 
     wanted = [Receipt.of(text) for text in texts]
 
     async def work() -> None:
         async with Receipts(name, bootstrap, group=group, metadata_timeout_ms=PATIENCE_MS) as own:
-            for one in wanted:
-                new = await settle(own, one)
-                if as_json:
-                    told = {"queue": name, "receipt": str(one), "outcome": what}
-                    print_json(told if new is None else {**told, "new_receipt": str(new)})
-                elif new is not None:
-                    click.echo(str(new))
-                else:
-                    say(f"{what} {one.partition}-{one.offset}")
+            outcomes = await settle(own, wanted)
+        for one, error in outcomes.items():
+            if error is None and as_json:
+                print_json({"queue": name, "receipt": str(one), "outcome": what})
+            elif error is None:
+                say(f"{what} {one.partition}-{one.offset}")
+        for error in outcomes.values():
+            if error is not None:
+                raise error
 
     _run(work())
 

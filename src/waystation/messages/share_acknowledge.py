@@ -12,6 +12,7 @@ from waystation.wire.schema import (
     int32,
     string,
     struct_of,
+    tagged,
     uuid,
 )
 from waystation.wire.versions import ApiKey
@@ -39,6 +40,10 @@ class ShareAcknowledgeRequest(Message, api=ApiKey.SHARE_ACKNOWLEDGE):
     share_session_epoch: int = field(int32)
     is_renew_ack: bool = field(boolean, "2+")
     topics: list[AcknowledgeTopic] = field(array(AcknowledgeTopic))
+    # Our own: of what was acquired by receipt, so that there is no session.
+    by_receipt: bool = tagged(10_000, boolean, "1+")
+    # Our own: how long what is released waits, and what is renewed is locked; 0 as the group says.
+    for_ms: int = tagged(10_001, int32, "1+")
 
 
 class LeaderIdAndEpoch(Struct):

@@ -79,8 +79,8 @@ class ShareFetchRequest(Message, api=ApiKey.SHARE_FETCH):
     is_renew_ack: bool = field(boolean, "2+")
     topics: list[FetchTopic] = field(array(FetchTopic))
     forgotten_topics_data: list[ForgottenTopic] = field(array(ForgottenTopic))
-    # Our own: whether the session that this opens goes on when its connection ends.
-    outlives_connection: bool = tagged(10_000, boolean, "1+")
+    # Our own: there is no session; what this acquires is settled by whoever knows the member id.
+    by_receipt: bool = tagged(10_000, boolean, "1+")
 
 
 class LeaderIdAndEpoch(Struct):

@@ -10,7 +10,7 @@ from waystation.sharing.states import ACKNOWLEDGE_TYPES, Acknowledgement
 def check(acknowledgements: Sequence[Acknowledgement]) -> None:
     """Refuse what contradicts itself, whoever says it."""
     last: Offset | None = None
-    for first, end, kind in acknowledgements:
+    for first, end, kind, _ in acknowledgements:
         if first >= end or (last is not None and first < last):
             raise InvalidRequestError(
                 f"the acknowledgement of [{first}, {end}) is empty, or repeats offsets before "

@@ -31,14 +31,19 @@ class Fates:
             return Cell(AVAILABLE, deliveries)
         return Cell(WAITING, deliveries, None, Millis(now + pause_ms))
 
-    def failed(self, now: Millis, records: int, cell: Cell, *, is_final: bool) -> Cell:
-        """What messages become that were not processed; ``is_final`` if their consumer says so."""
+    def failed(
+        self, now: Millis, records: int, cell: Cell, *, is_final: bool, least_ms: int = 0
+    ) -> Cell:
+        """What messages become that were not processed; ``is_final`` if their consumer says so.
+
+        Those that come again wait for ``least_ms`` at least.
+        """
         queue = self._queue()
         rule = queue.breaker()
         if rule.part and self._breaker.is_probing:
             self._breaker.probe_failed(now, rule)
         if not is_final and queue.retry().may_go_on(cell.deliveries):
-            return self.available(now, cell.deliveries)
+            return self.available(now, cell.deliveries, least_ms)
         if self._breaker.may_give_up(now, records, rule):
             if not queue.dead_letter_topic:
                 return PASSED_OVER

@@ -48,10 +48,7 @@ class _Session:
 
 
 class ShareSessions:
-    """All sessions of one broker; a ``connection`` is whatever tells one from another.
-
-    One that was opened without a connection goes on until somebody ends it.
-    """
+    """All sessions of one broker; a ``connection`` is whatever tells one from another."""
 
     __slots__ = ("_sessions", "_settings")
 
@@ -61,9 +58,6 @@ class ShareSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    def __contains__(self, key: tuple[str, str]) -> bool:
-        return key in self._sessions
 
     def fetch(
         self,
@@ -108,10 +102,6 @@ class ShareSessions:
             return Turn((), tuple(session.partitions), is_last=True)
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         return Turn(())
-
-    def end(self, group_id: str, member_id: str) -> bool:
-        """End a session; false if there is none."""
-        return self._sessions.pop((group_id, member_id), None) is not None
 
     def disconnected(self, connection: object) -> list[tuple[str, str, tuple[PartitionOf, ...]]]:
         """End the sessions of a connection; group, member and what to take back from it."""

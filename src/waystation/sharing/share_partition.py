@@ -244,17 +244,19 @@ class SharePartition:
         self.tick(now)
         check(acknowledgements)
         meant = [
-            (self._meant(member_id, first, end), kind) for first, end, kind in acknowledgements
+            (self._meant(member_id, first, end), kind, for_ms)
+            for first, end, kind, for_ms in acknowledgements
         ]
-        renewed: list[tuple[Offset, Offset, Cell]] = []
-        for spans, kind in meant:
+        renewed: dict[int, list[tuple[Offset, Offset, Cell]]] = {}
+        for spans, kind, for_ms in meant:
             if kind == RENEW:
-                renewed += spans
+                renewed.setdefault(for_ms, []).extend(spans)
                 continue
             for first, end, cell in spans:
-                self._let_go(now, first, end, cell, kind)
-        if renewed:
-            self._renew(now, member_id, renewed)
+                self._let_go(now, first, end, cell, kind, for_ms)
+        for for_ms, spans in renewed.items():
+            if spans:
+                self._renew(now, member_id, spans, for_ms)
         self._advance()
 
     def acknowledge_all(self, now: Millis, member_id: str) -> None:
@@ -397,7 +399,9 @@ class SharePartition:
                 raise not_held(member_id, begin, until, "it does not hold (any more)")
         return spans
 
-    def _let_go(self, now: Millis, first: Offset, end: Offset, cell: Cell, kind: int) -> None:
+    def _let_go(
+        self, now: Millis, first: Offset, end: Offset, cell: Cell, kind: int, for_ms: int = 0
+    ) -> None:
         assert cell.lock is not None, f"[{first}, {end}) is let go, and nobody held it"
         self._locks.let_go(cell.lock, end - first)
         self._changes.mark(first, end)
@@ -409,13 +413,20 @@ class SharePartition:
             self._backlog.recolour(first, end, cell, PASSED_OVER)
             self._on_settled(first, end, cell)
         else:
-            self._failed(now, first, end, cell, is_final=kind != RELEASE)
+            self._failed(now, first, end, cell, for_ms, is_final=kind != RELEASE)
 
     def _failed(
-        self, now: Millis, first: Offset, end: Offset, cell: Cell, *, is_final: bool
+        self,
+        now: Millis,
+        first: Offset,
+        end: Offset,
+        cell: Cell,
+        least_ms: int,
+        *,
+        is_final: bool,
     ) -> None:
         """A delivery came to nothing: once more, later, or never again."""
-        after = self._fates.failed(now, end - first, cell, is_final=is_final)
+        after = self._fates.failed(now, end - first, cell, is_final=is_final, least_ms=least_ms)
         self._backlog.recolour(first, end, cell, after)
         if after.state == WAITING:
             heappush(self._waits, (after.ready_at, first, end))
@@ -425,9 +436,9 @@ class SharePartition:
             self._on_settled(first, end, cell)
 
     def _renew(
-        self, now: Millis, member_id: str, renewed: list[tuple[Offset, Offset, Cell]]
+        self, now: Millis, member_id: str, renewed: list[tuple[Offset, Offset, Cell]], for_ms: int
     ) -> None:
-        deadline = Millis(now + self._queue().share_record_lock_duration_ms)
+        deadline = Millis(now + (for_ms or self._queue().share_record_lock_duration_ms))
         held = sum(end - first for first, end, _ in renewed)
         lock = Lock(member_id, deadline, renewed[0][0], renewed[-1][1], held)
         self._locks.add(lock)

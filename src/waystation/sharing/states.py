@@ -48,6 +48,8 @@ class Acknowledgement(NamedTuple):
     first: Offset
     end: Offset
     kind: int
+    for_ms: int = 0
+    """How long what is released waits, or what is renewed is locked; 0 is as the group says."""
 
 
 class Acquired(NamedTuple):
