@@ -17,6 +17,7 @@ from waystation.model.errors import (
     InvalidRequestError,
     UnknownTopicError,
 )
+from waystation.model.ids import NodeId
 
 LOCK_MS = 700
 
@@ -147,6 +148,20 @@ async def test_who_does_not_wait_gets_what_is_there(queue: Queue) -> None:
     await queue.send("y", key="k")
 
     assert values(await queue.receive(5, 0)) == [b"x", b"y"]
+
+
+async def test_a_leader_that_comes_when_a_receive_is_over_harms_nobody(queue: Queue) -> None:
+    await queue.join()
+    sessions = (await queue._receiver())._sessions
+    (one,) = sessions.values()
+
+    async def idle() -> None:
+        sessions[NodeId(99)] = one
+
+    one.idle = idle  # type: ignore[method-assign]  # a leader is elected just then
+
+    assert await queue.receive(1, 50) == []
+    del sessions[NodeId(99)]
 
 
 async def test_a_group_and_a_queue_each_get_everything(

@@ -84,7 +84,7 @@ class Receiving:
             self._giving_back.cancel()
         await _with_patience(self.flushed())
         # A fetch that waits at a broker may still acquire something, which is to be given back.
-        for session in self._sessions.values():
+        for session in list(self._sessions.values()):
             await _with_patience(session.idle())
         await self._talks.aclose()
         await asyncio.gather(*(one.close() for one in self._sessions.values()))
@@ -131,7 +131,7 @@ class Receiving:
         if not self._wants:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_ON_ITS_WAY_S):
-                    for session in self._sessions.values():
+                    for session in list(self._sessions.values()):  # another leader may come
                         await session.idle()
 
     async def joined(self) -> None:
