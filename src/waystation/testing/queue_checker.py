@@ -21,9 +21,10 @@ phantom                a message that nobody sent, or another than stood there b
 
 It is certain of what it finds.  When the broker gave a message away is known only to lie between
 two moments, and so is when a partition changed its leader; whatever is possible within these is
-taken for what happened.  A delivery that nobody wrote down is possible only where somebody died
-just then: its consumer, or the broker that answered.  A leader that was replaced in its sleep may
-hand out for a moment what is done: that is no finding, and that somebody is told that it counts is.
+taken for what happened.  A delivery that counts and that nobody wrote down is possible only where
+a consumer died just then: one that was lost with its broker is counted by no other.  A leader that
+was replaced in its sleep may hand out for a moment what is done: that is no finding, and that
+somebody is told that it counts is.
 """
 
 from collections import Counter, defaultdict
@@ -156,7 +157,8 @@ class _Judge:
         before, since_ns = 0, self._past.sending_ns.get(message.value, 0)
         for one in sorted(message.deliveries, key=lambda one: (one.count, one.got_ns)):
             missing = one.count - before - 1
-            if missing > 0 and missing > self._unseen(since_ns, one.got_ns):
+            is_excused = self._past.may_be_stale(one)
+            if missing > self._unseen(since_ns, one.got_ns) and not is_excused:
                 what = f"{message}: {one}, and {missing} before it were never seen"
                 yield QueueFinding(Fault.WRONG_COUNT, what)
             same = one.count == before
@@ -170,9 +172,7 @@ class _Judge:
         is_long = to_ns - from_ns >= self._rules.lock_ms * NS_PER_MS
         late_ns = to_ns + (self._rules.late_ms * NS_PER_MS if is_long else 0)
         deaths = (d for d in self._past.deaths.values() if from_ns <= d.at_ns <= late_ns)
-        strikes = sum(from_ns <= one.at_ns <= to_ns for one in self._past.strikes)
-        sleeps = sum(s.woken_ns <= to_ns and from_ns <= s.over_ns for s in self._past.sleeps)
-        return sum(one.consumers for one in deaths) + strikes + sleeps
+        return sum(one.consumers for one in deaths)
 
     def _forgotten(self, message: Message) -> Iterator[QueueFinding]:
         """What was given back and stored counts, whoever leads next."""

@@ -11,9 +11,9 @@ What makes it evidence about a queue:
    broker gave the message to the consumer somewhere between;
 2. an acknowledgement is written down before it is sent, and again when it is answered; one that
    was never answered may count or not;
-3. that a consumer dies is written down before it does, and so is that a broker dies or sleeps;
+3. that a consumer dies is written down before it does, and so is that a broker stands still;
 4. whatever comes to a consumer is written down when it comes, also what it gives back unread: a
-   delivery is missing only if its answer was lost, with a consumer or with a broker.
+   delivery that counts is missing only if its consumer died.
 """
 
 import time
@@ -47,7 +47,7 @@ __all__ = [
     "Sent",
     "Settled",
     "Settling",
-    "Struck",
+    "Slept",
     "Woken",
     "read_queue_histories",
 ]
@@ -146,11 +146,8 @@ class Died(_Event, frozen=True):
     """How many of them there were."""
 
 
-class Struck(_Event, frozen=True):
-    """A broker, ``process``, is about to be killed or stopped: answers of it may be lost."""
-
-    sleeps: bool = False
-    """Whether it only stands still, until it is ``Woken``."""
+class Slept(_Event, frozen=True):
+    """A broker, ``process``, is about to stand still until it is ``Woken``."""
 
 
 class Woken(_Event, frozen=True):
@@ -171,7 +168,7 @@ class Remark(_Event, frozen=True):
     text: str
 
 
-QueueEvent = Sending | Sent | Delivery | Settling | Settled | Died | Struck | Woken | Led | Remark
+QueueEvent = Sending | Sent | Delivery | Settling | Settled | Died | Slept | Woken | Led | Remark
 
 
 # --- writing and reading ----------------------------------------------------------------------
@@ -224,9 +221,9 @@ class QueueDiary:
         who = self.process if process is None else process
         self._write(Died(self._now_ns(), who, consumers))
 
-    def struck(self, broker: str, *, sleeps: bool = False) -> None:
-        """That broker is about to be no more, or to stand still."""
-        self._write(Struck(self._now_ns(), broker, sleeps))
+    def slept(self, broker: str) -> None:
+        """That broker is about to stand still."""
+        self._write(Slept(self._now_ns(), broker))
 
     def woken(self, broker: str) -> None:
         """That broker is about to go on."""

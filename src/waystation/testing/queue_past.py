@@ -24,7 +24,7 @@ from waystation.testing.queue_history import (
     Sent,
     Settled,
     Settling,
-    Struck,
+    Slept,
     Woken,
 )
 
@@ -137,7 +137,7 @@ class Past:
         self.sending_ns: dict[Value, int] = {}
         self.keys: dict[Value, str | None] = {}
         self.deaths: dict[str, Died] = {}
-        self.strikes: list[Struck] = []
+        self._slept: list[Slept] = []
         self._woken: dict[str, list[int]] = defaultdict(list)
         self.findings: list[QueueFinding] = []
         self._told: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -145,7 +145,7 @@ class Past:
         for event in events:
             self._take(event)
         slack_ns = hearsay_ms * NS_PER_MS
-        self.sleeps = [self._sleep(one, slack_ns) for one in self.strikes if one.sleeps]
+        self.sleeps = [self._sleep(one, slack_ns) for one in self._slept]
         self.leaders = Leaders(self._told, slack_ns, self.sleeps)
         self.findings += self._phantoms()
         self._note_void()
@@ -160,10 +160,10 @@ class Past:
         """Whether somebody may have given it who was replaced in its sleep, and did not know."""
         return any(s.woken_ns <= one.got_ns and one.asked_ns <= s.over_ns for s in self.sleeps)
 
-    def _sleep(self, struck: Struck, slack_ns: int) -> "Sleep":
-        later = [ns for ns in self._woken[struck.process] if ns >= struck.at_ns]
+    def _sleep(self, slept: Slept, slack_ns: int) -> "Sleep":
+        later = [ns for ns in self._woken[slept.process] if ns >= slept.at_ns]
         woken_ns = min(later, default=_NEVER_NS)
-        return Sleep(struck.at_ns, woken_ns, woken_ns + slack_ns)
+        return Sleep(slept.at_ns, woken_ns, woken_ns + slack_ns)
 
     def _take(self, event: QueueEvent) -> None:
         match event:
@@ -187,8 +187,8 @@ class Past:
                     _answer(held, how, answer, at_ns)
             case Died(process=process):
                 self.deaths.setdefault(process, event)
-            case Struck():
-                self.strikes.append(event)
+            case Slept():
+                self._slept.append(event)
             case Woken(at_ns, process):
                 self._woken[process].append(at_ns)
             case Led(at_ns, _, partition, _, epoch):
