@@ -51,6 +51,7 @@ ELSEWHERE = {
     "schedule.near.entries": "scheduling/test_schedule.py",
     "schedule.buffer.entries": "scheduling/life.py",
     "schedule.trust.ms": "broker/test_moving.py",
+    "http.hosts": "gateway/test_hosts.py",
     "inbox.topic": "gateway/test_inbox_life.py",
     "inbox.partitions": "gateway/test_inbox_life.py",
     "broker.machine": "broker/test_controller.py",

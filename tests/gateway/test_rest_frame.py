@@ -5,8 +5,8 @@ import gzip
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -40,6 +40,17 @@ async def pour(_: Call[None, None]) -> Reply:
     return Reply(b"x" * (64 << 20), media_type="text/plain")
 
 
+EVENTS: list[str] = []
+
+
+async def wait(_: Call[None, None]) -> None:
+    EVENTS.append("began")
+    try:
+        await until(lambda: "go on" in EVENTS)
+    finally:
+        EVENTS.append("ended")
+
+
 ROUTES = [
     Route(
         method="POST",
@@ -51,6 +62,8 @@ ROUTES = [
         answer=Echoed,
     ),
     Route(method="GET", path="/fail", summary="Fail", tag="t", handler=fail),
+    Route(method="GET", path="/wait", summary="Wait", tag="t", handler=wait),
+    Route(method="POST", path="/wait", summary="Work", tag="t", handler=wait),
     Route(method="GET", path="/pour", summary="Say much", tag="t", handler=pour, answer=str),
 ]
 
@@ -78,7 +91,7 @@ async def raw(server: HttpServer, sent: bytes, within_s: float = 10) -> tuple[in
 def request(body: bytes, *headers: str) -> bytes:
     lines = [
         "POST /echo HTTP/1.1",
-        "host: x",
+        "host: localhost",
         "connection: close",
         "content-type: application/json",
         f"content-length: {len(body)}",
@@ -216,7 +229,7 @@ async def test_a_long_header_is_refused() -> None:
     [
         b"",
         b"GET /fail HT",
-        b"GET /fail HTTP/1.1\r\nhost: x\r\n",
+        b"GET /fail HTTP/1.1\r\nhost: localhost\r\n",
         request(b'{"text":"a"}')[:-3],
     ],
 )
@@ -248,7 +261,7 @@ async def test_who_trickles_is_let_go_too() -> None:
 
 async def test_who_rests_between_requests_is_let_go() -> None:
     async with served() as server:
-        sent = b"GET /fail HTTP/1.1\r\nhost: x\r\n\r\n"
+        sent = b"GET /fail HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
         assert (await raw(server, sent, within_s=8))[0] == 500
 
@@ -257,7 +270,9 @@ async def test_who_rests_between_requests_is_let_go() -> None:
 async def test_who_does_not_read_is_let_go(connection: str) -> None:
     async with served() as server:
         plain = socket.create_connection(("127.0.0.1", server.port))
-        plain.sendall(f"GET /pour HTTP/1.1\r\nhost: x\r\nconnection: {connection}\r\n\r\n".encode())
+        plain.sendall(
+            f"GET /pour HTTP/1.1\r\nhost: localhost\r\nconnection: {connection}\r\n\r\n".encode()
+        )
         connections = server._server.server_state.connections
         await asyncio.sleep(0.2)
         assert len(connections) == 1
@@ -265,6 +280,84 @@ async def test_who_does_not_read_is_let_go(connection: str) -> None:
             while connections:
                 await asyncio.sleep(0.05)
         plain.close()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def test_who_only_asks_and_goes_is_not_waited_for() -> None:
+    """What changes something goes on: it may have been asked for the answer's sake or not."""
+    async with served() as server:
+        for method, ends in (("POST", 0), ("GET", 1)):
+            EVENTS.clear()
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(f"{method} /wait HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            await until(lambda: EVENTS == ["began"])
+            writer.close()
+            await until(lambda: not server._server.server_state.connections)
+            await until(lambda ends=ends: EVENTS.count("ended") == ends)
+            EVENTS.append("go on")
+
+
+async def test_of_requests_sent_ahead_one_is_answered_after_the_other() -> None:
+    """Pipelined ones wait in line; those behind a slow one are bounded by what is read ahead."""
+    async with served(SMALL._replace(request_s=30)) as server:
+        good = request(b'{"text":"a"}').replace(b"connection: close\r\n", b"")
+        status, told = await raw(server, good * 50 + request(b'{"text":"b"}'))
+
+        assert status == 200
+        assert told.count(b'{"text":"a"}') == 50
+        assert told.endswith(b'{"text":"b"}')
+
+
+async def test_who_sends_ahead_without_end_is_not_read_without_end() -> None:
+    async with served(SMALL._replace(request_s=30)) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        EVENTS.clear()
+        ahead = b"GET /wait HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        writer.write(ahead)
+        await until(lambda: EVENTS == ["began"])
+        with suppress(TimeoutError):
+            for _ in range(2_000):
+                writer.write(ahead * 1_000)
+                async with asyncio.timeout(1):
+                    await writer.drain()
+            raise AssertionError("80 MB were taken in")
+        assert EVENTS == ["began"]
+        EVENTS.append("go on")
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [b"ffffffffffffffff", b"7fffffffffffffff", b"-1", b"g", b"1" * 40, b"5;" + b"x" * 9_000],
+)
+async def test_absurd_chunks_are_refused(chunk: bytes) -> None:
+    head = request(b"").replace(b"content-length: 0", b"transfer-encoding: chunked")
+    async with served() as server:
+        status, told = await raw(server, head + chunk + b"\r\n" + b"x" * 5_000)
+
+    assert status in (400, 408, 413, 431), (status, told)
+
+
+@pytest.mark.parametrize("length", [b"-1", b"1e3", b"99999999999999999999999", b"0x10", b"1, 1"])
+async def test_absurd_lengths_are_refused(length: bytes) -> None:
+    sent = request(b"").replace(b"content-length: 0", b"content-length: " + length)
+    async with served() as server:
+        status, told = await raw(server, sent)
+
+    assert status in (400, 413), (status, told)
+
+
+async def test_a_flood_of_header_lines_is_refused() -> None:
+    async with served() as server:
+        flood = b"".join(b"a%d: b\r\n" % number for number in range(1_000))
+        status, _ = await raw(server, b"GET /fail HTTP/1.1\r\n" + flood)
+
+    assert status == 431
 
 
 async def test_there_are_only_so_many_connections() -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from waystation.gateway.health import Readiness
     from waystation.gateway.routes import Route, Routes
     from waystation.gateway.settings import GatewaySettings
+    from waystation.gateway.webhook_running import Webhooks
 
 _events = get_logger("gateway")
 _GRACE_S: Final = 5
@@ -45,9 +46,11 @@ class App:
         reach: Reach | None,
         limits: "Limits | None" = None,
         settings: "GatewaySettings | None" = None,
+        webhooks: "Webhooks | None" = None,
     ) -> None:
         from waystation.gateway.bodies import Limits
         from waystation.gateway.clients import Clients
+        from waystation.gateway.hosts import Hosts
         from waystation.gateway.routes import Routes
         from waystation.gateway.settings import GatewaySettings
         from waystation.gateway.streams import Streams
@@ -55,7 +58,9 @@ class App:
         self.limits = limits or Limits()
         self._settings = settings or GatewaySettings()
         self._health = health
+        self._webhooks = webhooks
         self._reach = reach
+        self.hosts = Hosts(self._settings.http_hosts)
         self._streams = Streams(self.limits.streams)
         self._clients: Clients | None = None
         if reach is not None:
@@ -86,7 +91,7 @@ class App:
             await self._clients.close()
 
     async def _load(self) -> "Gateway":
-        routes = await asyncio.to_thread(_all_routes, self._health, self._settings)
+        routes = await asyncio.to_thread(_all_routes, self._health, self._settings, self._webhooks)
         if self._whole is None:
             self._whole = self._gateway(routes)
         return self._whole
@@ -95,7 +100,9 @@ class App:
         from waystation.gateway.asgi import Gateway
 
         # Without any, nobody calls for them.
-        return Gateway(routes, cast("Clients", self._clients), self.limits, self._streams)
+        return Gateway(
+            routes, cast("Clients", self._clients), self.limits, self._streams, self.hosts
+        )
 
 
 def build_app(
@@ -104,11 +111,12 @@ def build_app(
     reach: Reach | None = None,
     limits: "Limits | None" = None,
     settings: "GatewaySettings | None" = None,
+    webhooks: "Webhooks | None" = None,
 ) -> App:
     """The application of one node; without ``reach`` it has health and metrics only."""
     from waystation.gateway.health import health_routes
 
-    return App(health_routes(registry, readiness), reach, limits, settings)
+    return App(health_routes(registry, readiness), reach, limits, settings, webhooks)
 
 
 class HttpServer:
@@ -153,6 +161,7 @@ async def serve_http(app: App, host: str, port: int) -> HttpServer:
             await super().startup(sockets)
             started.set_result(None)
 
+    app.hosts.listens_on(host)
     bound = await sockets.bind(host, port)
     bound_port = int(bound[0].getsockname()[1])
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -184,8 +193,10 @@ async def serve_http(app: App, host: str, port: int) -> HttpServer:
     return HttpServer(app, server, serving, watching, bound_port)
 
 
-def _all_routes(health: "list[Route]", settings: "GatewaySettings") -> "Routes":
+def _all_routes(
+    health: "list[Route]", settings: "GatewaySettings", webhooks: "Webhooks | None"
+) -> "Routes":
     import waystation.gateway.sockets_protocol  # noqa: F401 - the first socket need not wait
     from waystation.gateway.rest import rest_routes
 
-    return rest_routes(health, settings)
+    return rest_routes(health, settings, webhooks)

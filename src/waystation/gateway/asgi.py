@@ -7,7 +7,7 @@ Whatever goes wrong, the caller gets a problem (``problems.py``), and the node g
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -15,6 +15,7 @@ import msgspec
 
 from waystation.gateway.bodies import Disconnected, Limits, Receive, packed, read_body
 from waystation.gateway.checking import Checked
+from waystation.gateway.hosts import Hosts
 from waystation.gateway.problems import (
     PROBLEM_JSON,
     Problem,
@@ -32,7 +33,7 @@ from waystation.gateway.sockets import (
     check_origin,
     error_frame,
 )
-from waystation.gateway.streams import Pushed, Send, Stream, Streams
+from waystation.gateway.streams import Pushed, Send, Stream, Streams, Wire
 from waystation.model.errors import WaystationError
 from waystation.telemetry.logs import get_logger
 
@@ -54,12 +55,13 @@ class Gateway:
     """Answers requests; ``clients`` is how it reaches the cluster."""
 
     def __init__(
-        self, routes: Routes, clients: "Clients", limits: Limits, streams: Streams
+        self, routes: Routes, clients: "Clients", limits: Limits, streams: Streams, hosts: Hosts
     ) -> None:
         self._routes = routes
         self._clients = clients
         self._limits = limits
         self._streams = streams
+        self._hosts = hosts
         self._checked = {id(route): Checked(route) for route in routes.all}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,6 +71,7 @@ class Gateway:
             return
         headers = dict(scope["headers"])
         try:
+            self._hosts.check(headers.get(b"host"))
             reply = await self._reply(scope, headers, receive)
             if not isinstance(reply, Reply):
                 await self._streams.answer(
@@ -93,7 +96,11 @@ class Gateway:
         if route.body is not None:
             read = await read_body(headers, receive, self._limits)
             body = await checked.body(read, headers)
-        answer = await route.handler(Call(self._clients, parameters, body, headers))
+        call = Call(self._clients, parameters, body, headers)
+        if route.method == "GET":
+            answer = await _while_wanted(route.handler(call), scope["state"]["wire"])
+        else:
+            answer = await route.handler(call)
         if isinstance(answer, Reply | Stream | Pushed):
             return answer
         return Reply(b"" if answer is None else _encode(answer), route.status)
@@ -114,6 +121,7 @@ class Gateway:
             await self._ended(socket, failure, scope)
 
     async def _conversation(self, scope: Scope, headers: Mapping[bytes, bytes]) -> "Conversation":
+        self._hosts.check(headers.get(b"host"))
         route, values = self._found(scope, "GET")
         if route.frames is None:
             raise _not_a_socket(scope["path"])
@@ -159,6 +167,21 @@ class Gateway:
         if route is None:
             raise _not_allowed(method, scope["path"], methods)
         return route, values
+
+
+async def _while_wanted(answering: Awaitable[object], wire: Wire) -> object:
+    """What is answered; who asks only, and went, is not waited for any more."""
+    task = asyncio.current_task()
+    assert task is not None, "a request outside of any task"
+    wire.on_lost = task.cancel
+    try:
+        return await answering
+    except asyncio.CancelledError:
+        if wire.is_open:
+            raise
+        raise Disconnected from None
+    finally:
+        wire.on_lost = None
 
 
 def problem_reply(problem: Problem) -> Reply:

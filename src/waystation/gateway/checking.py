@@ -15,6 +15,7 @@ import msgspec
 
 from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import JSON, NDJSON, Route
+from waystation.gateway.slicing import SLICE_BYTES, sliced
 
 __all__ = ["Checked"]
 
@@ -22,7 +23,6 @@ _AT: Final = re.compile(r" - at `(?:key in )?\$(?:\.|\[\.\.\.\]\.?)?([^`]*)`$")
 _NAMED: Final = re.compile(r"field `([^`]+)`")
 _MOST_PARAMETERS: Final = 50
 _NOT_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
-_SLICE_BYTES: Final = 64 << 10
 _FITTING: Final = "GET /openapi.json says what fits"
 
 
@@ -57,6 +57,11 @@ class Checked:
             body = b"{}"
         elif self._is_lines(headers.get(b"content-type", b"")):
             return await self._lines(body)
+        if self.route.lines is not None and len(body) > SLICE_BYTES:
+            try:
+                return await sliced(body, self._decoder.decode)
+            except _NOT_JSON as error:
+                raise _told(error) from None
         return _decoded(self._decoder.decode, body)
 
     async def _lines(self, body: bytes) -> list[Any]:
@@ -64,7 +69,7 @@ class Checked:
         found: list[Any] = []
         begin = 0
         while begin < len(body):
-            end = body.find(b"\n", begin + _SLICE_BYTES) + 1 or len(body)
+            end = body.find(b"\n", begin + SLICE_BYTES) + 1 or len(body)
             part = body[begin:end]
             try:
                 found += self._line_decoder.decode_lines(part)
@@ -111,16 +116,20 @@ class Checked:
 def _decoded(decode: Any, body: bytes, at: str | None = None) -> Any:
     try:
         return decode(body)
-    except msgspec.ValidationError as error:
-        raise _invalid("field", error, at) from None
     except _NOT_JSON as error:
-        raise refusal(
-            400,
-            "malformed-json",
-            f"{at or 'the body'} is not JSON: {error}",
-            field=at or "body",
-            remedy="send JSON in UTF-8; if you do, something on the way has cut it",
-        ) from None
+        raise _told(error, at) from None
+
+
+def _told(error: Exception, at: str | None = None) -> ProblemError:
+    if isinstance(error, msgspec.ValidationError):
+        return _invalid("field", error, at)
+    return refusal(
+        400,
+        "malformed-json",
+        f"{at or 'the body'} is not JSON: {error}",
+        field=at or "body",
+        remedy="send JSON in UTF-8; if you do, something on the way has cut it",
+    )
 
 
 def _query(query: bytes) -> dict[str, str]:

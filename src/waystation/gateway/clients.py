@@ -9,7 +9,7 @@ wait too: whoever waits borrows a router of its own (``waiting``).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -49,7 +49,14 @@ class Clients:
         self._admin: Admin | None = None
         self._router: Router | None = None
         self._spare: list[Router] = []
+        self.on_close: list[Callable[[], Awaitable[None]]] = []
+        """What has clients of its own, and ends before these do."""
         self._closed = False
+
+    def further(self) -> tuple[str, Connect]:
+        """Where and how a client of somebody's own reaches the cluster."""
+        self._check_open()
+        return self._bootstrap, self._connect
 
     async def producer(self) -> "Producer":
         """Sends at once what is there, all calls of one turn of the loop together."""
@@ -81,14 +88,17 @@ class Clients:
                 remedy="wait_ms=0, or another node",
             )
         self._waiting += 1
-        router: Router | None = None
         try:
             router = self._spare.pop() if self._spare else await self._new_router()
-            yield router
+            try:
+                yield router
+            except BaseException:
+                # Behind a request that is still held the next caller would wait.
+                await router.close()
+                raise
+            await self._back(router)
         finally:
             self._waiting -= 1
-            if router is not None:
-                await self._back(router)
 
     async def topic(self, name: str) -> "TopicView":
         """The topic's partitions; an ``UnknownTopicError`` soon if there is no such topic.
@@ -120,6 +130,8 @@ class Clients:
     async def close(self) -> None:
         """Deliver what is under way, for a moment; calls that come later are refused."""
         self._closed = True
+        for close in self.on_close:
+            await close()
         if self._producer is not None:
             with suppress(WaystationError, TimeoutError):
                 async with asyncio.timeout(_CLOSING_S):
@@ -134,7 +146,11 @@ class Clients:
     # --- behind the scenes ----------------------------------------------------------------------
 
     async def _made(self, making: Coroutine[Any, Any, T]) -> T:
-        """What ``making`` makes, one after the other: the second finds what the first made."""
+        """What ``making`` makes; it is for all, and goes on if the caller who needs it goes."""
+        return await asyncio.shield(self._one_by_one(making))
+
+    async def _one_by_one(self, making: Coroutine[Any, Any, T]) -> T:
+        """One after the other: the second finds what the first made."""
         async with self._making:
             return await making
 
@@ -180,7 +196,11 @@ class Clients:
             ConnectionSettings(client_id=_CLIENT_ID, metadata_max_age_ms=_IMAGE_MS),
             connect=self._connect,
         )
-        await router.start()
+        try:
+            await router.start()
+        except BaseException:
+            await router.close()
+            raise
         return router
 
     async def _back(self, router: "Router") -> None:

@@ -16,7 +16,7 @@ from waystation.version import VERSION
 __all__ = ["described", "openapi_routes"]
 
 _REF: Final = "#/components/schemas/{name}"
-_ALWAYS: Final = (400, 404, 405, 408, 431, 500, 503)
+_ALWAYS: Final = (400, 404, 405, 408, 421, 431, 500, 503)
 _WITH_A_BODY: Final = (413, 415)
 _WITH_FRAMES: Final = (403, 426)
 _INTRODUCTION: Final = (

@@ -21,8 +21,15 @@ def _check_topic(name: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """Where the inbox (docs/inbox.md) keeps its messages."""
+    """Where the inbox (docs/inbox.md) keeps its messages, and which names the node answers to."""
 
+    http_hosts: tuple[str, ...] = option(
+        (),
+        doc="Further names that HTTP answers to, comma-separated, without ports. On loopback it "
+        "answers to names and addresses of loopback only, so that no page of a stranger can have "
+        "a name of its own lead to this node (DNS rebinding). Beyond loopback it answers to any "
+        "name while this is empty, and else to these, to addresses and to localhost.",
+    )
     inbox_topic: str = option(
         "inbox",
         rule=_check_topic,
