@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from waystation.gateway.webhook_targets import parse_networks
 from waystation.model.errors import InvalidTopicError
 from waystation.model.settings import option
 from waystation.model.topics import check_topic_name
@@ -17,6 +18,13 @@ def _check_topic(name: str) -> None:
         check_topic_name(name)
     except InvalidTopicError as problem:
         raise ValueError(f"is no topic name: {problem}") from None
+
+
+def _check_networks(texts: tuple[str, ...]) -> None:
+    try:
+        parse_networks(texts)
+    except ValueError as problem:
+        raise ValueError(f"is no list of networks: {problem}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,18 @@ class GatewaySettings:
         rule=_check_topic,
         doc="The topic that POST /send writes and GET /receive reads, made at the first use. The "
         "same on all nodes of a cluster.",
+    )
+    webhook_allow: tuple[str, ...] = option(
+        (),
+        rule=_check_networks,
+        doc="Networks that webhooks may reach although they are not public, such as 10.1.0.0/16 or "
+        "127.0.0.0/8, comma-separated. Whoever may create webhooks can make this node connect to "
+        "anything in them. The same on all nodes of a cluster.",
+    )
+    webhook_ca_file: str = option(
+        "",
+        doc="A PEM file of authorities that sign webhooks' targets, beside those that the system "
+        "trusts.",
     )
     inbox_partitions: int = option(
         16,

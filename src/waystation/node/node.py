@@ -43,6 +43,7 @@ from waystation.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
     from waystation.gateway.app import App, HttpServer
+    from waystation.gateway.webhook_running import Webhooks
 
 _events = get_logger("node")
 
@@ -95,6 +96,7 @@ class Node:
         self._inside: InProcess | None = None
         self._app: App | None = None
         self._http: HttpServer | None = None
+        self._webhooks: Webhooks | None = None
 
     async def start(self) -> None:
         """Serve; whatever was started before a failure is left to ``stop``."""
@@ -135,7 +137,7 @@ class Node:
         await broker.start(*self._advertised())
         await listener.serve()
         self.ready = True
-        await self._start_http()
+        await self._start_http(store)
         self.start_seconds = time.monotonic() - self._started_at
 
     @property
@@ -162,6 +164,8 @@ class Node:
     async def stop(self) -> None:
         """Answer what is in flight, sync everything, let go of the directories."""
         self.ready = False
+        if self._webhooks is not None:
+            await self._webhooks.aclose()
         if self._broker is not None:
             await self._broker.hand_over()
             self._broker.answer_waiting()
@@ -222,25 +226,40 @@ class Node:
         for directory in self._directories:
             directory.producer_expiration_ms = storage.producer_id_expiration_ms
 
-    async def _start_http(self) -> None:
+    async def _start_http(self, store: CoordinationStore) -> None:
         wanted = self.settings.addresses.http
         if wanted == "none":
             return
         from waystation.gateway.app import Reach, build_app, serve_http
+        from waystation.gateway.webhook_running import Webhooks
 
         address = parse_address("--http", wanted)
         reach: Reach | None = Reach(self.bootstrap, self.connect)
         if not address.is_loopback and not self.settings.addresses.insecure:
             reach = None  # anyone could write; who looks after the node may still ask how it is
             _events.info("http.health.only", address=str(address), remedy="--insecure")
+        webhooks = self._webhooks = Webhooks(
+            store,
+            self.settings.broker.node_id,
+            self.settings.gateway,
+            bootstrap=self.bootstrap,
+            connect=self.connect,
+            registry=self.registry,
+            clock=self._clock,
+        )
         app = self._app = build_app(
-            self.registry, self._waiting_for, reach, settings=self.settings.gateway
+            self.registry,
+            self._waiting_for,
+            reach,
+            settings=self.settings.gateway,
+            webhooks=webhooks,
         )
         try:
             self._http = await serve_http(app, *address)
         except OSError as error:
             raise cannot_listen("--http", address, error) from error
         self.http_address = Address(address.host, self._http.port)
+        webhooks.start()
 
     def _waiting_for(self) -> list[str]:
         offline = [f"{one.path} is offline" for one in self._directories if one.offline]

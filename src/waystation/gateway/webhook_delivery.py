@@ -1,0 +1,268 @@
+"""One webhook on one node: takes messages from its queue, posts them, and says what became of them.
+
+Every node does this for every webhook; the share group gives each message to one of them.
+
+1. A message is acknowledged only after the target has answered 2xx; if the node dies before, it
+   goes to another, with the same id.
+2. What fails goes back and waits at the broker, longer each time, or is given up as a dead letter:
+   ``webhook_breaker.py`` decides which.
+3. Requests under way are bounded, and nothing is taken from the queue that cannot be sent now.
+   A message that failed once goes by itself, so that it fails for no other.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from waystation.client.queue import Queue
+from waystation.client.queue_errors import NotHeldError, SettlementUnknownError
+from waystation.client.queue_message import QueueMessage
+from waystation.filters.selecting import Filter
+from waystation.gateway.webhook_breaker import Breaker, Verdict, verdict_of
+from waystation.gateway.webhook_definitions import Definition
+from waystation.gateway.webhook_figures import Figures, GivenUp
+from waystation.gateway.webhook_requests import webhook_request
+from waystation.model.errors import WaystationError
+from waystation.runtime.clock import Clock
+from waystation.runtime.tasks import Tasks
+from waystation.sharing.retry import RetryPolicy
+from waystation.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from waystation.client.transport import Connect
+    from waystation.gateway.clients import Clients
+    from waystation.gateway.webhook_meters import WebhookMeter
+    from waystation.gateway.webhook_posting import Outcome, Poster
+
+__all__ = ["Delivery"]
+
+_WAIT_MS: Final = 5_000
+_PAUSE_S, _PAUSE_MOST_S = 0.2, 30.0
+_ENDING_S: Final = 3.0
+_LOOK_S: Final = 1.0
+_PATIENCE_MOST_MS: Final = 3_600_000
+
+_events = get_logger("webhooks")
+
+
+class Delivery:
+    """Delivers one webhook until it is closed; a change of the definition means another one."""
+
+    def __init__(
+        self,
+        webhook: Definition,
+        *,
+        bootstrap: str,
+        connect: "Connect",
+        clients: "Clients",
+        poster: "Poster",
+        figures: Figures,
+        meter: "WebhookMeter",
+        clock: Clock,
+    ) -> None:
+        self.webhook = webhook
+        self._bootstrap, self._connect = bootstrap, connect
+        self._clients, self._poster = clients, poster
+        self._figures, self._meter, self._clock = figures, meter, clock
+        self._filter = None if webhook.where is None else Filter(webhook.where)
+        self._breaker = Breaker()
+        self._under_way = 0
+        self._slots = asyncio.Semaphore(webhook.concurrency)
+        self._changed = asyncio.Event()
+        self._requests = Tasks()
+        self._running = Tasks()
+        self._retry = RetryPolicy(
+            webhook.max_deliveries, webhook.backoff_ms, webhook.backoff_max_ms
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._running.spawn(self._run(), f"webhook-{self.webhook.name}")
+
+    async def aclose(self) -> None:
+        """Take nothing more, let requests end for a moment, give the rest back."""
+        await self._running.aclose()
+
+    # --- taking ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            began_at = self._clock.monotonic()
+            try:
+                await self._with_queue()
+            except WaystationError as error:
+                self._note_failure(0, str(error))
+                if self._clock.monotonic() - began_at > _PAUSE_MOST_S:
+                    failures = 0
+                await asyncio.sleep(min(_PAUSE_S * 2.0**failures, _PAUSE_MOST_S))
+                failures = min(failures + 1, 20)
+
+    async def _with_queue(self) -> None:
+        queue = Queue(
+            self.webhook.topic,
+            self._bootstrap,
+            group=self.webhook.group,
+            connect=self._connect,
+            client_id="webhooks",
+        )
+        await queue.start()
+        try:
+            while True:
+                await self._take(queue)
+        finally:
+            await self._let_end(queue)
+
+    async def _let_end(self, queue: Queue) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ENDING_S):
+                while self._under_way:
+                    await self._next_change()
+        await self._requests.aclose()
+        with suppress(WaystationError, TimeoutError):
+            async with asyncio.timeout(_ENDING_S):
+                await queue.close()
+
+    async def _take(self, queue: Queue) -> None:
+        """Begin as many requests as there is room for, once there are messages."""
+        room = await self._room()
+        size = 1 if self._breaker.is_open else self.webhook.batch_size
+        messages = await queue.receive(max_messages=room * size, wait_ms=_WAIT_MS)
+        wanted = [one for one in messages if self._matches(one)]
+        if len(wanted) < len(messages):
+            self._skip(queue, [one for one in messages if not self._matches(one)])
+        for batch in _batches(wanted, size):
+            self._under_way += 1
+            self._requests.spawn(self._deliver(queue, batch), f"webhook-{self.webhook.name}-post")
+
+    async def _room(self) -> int:
+        """How many requests may be begun now, once it is at least one."""
+        while True:
+            now = self._clock.now()
+            room = self._breaker.may_send(now, self.webhook.concurrency, self._under_way)
+            if room:
+                return room
+            waits_ms = self._breaker.waits_ms(now)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(waits_ms / 1_000 or _LOOK_S, _LOOK_S)):
+                    await self._next_change()
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _matches(self, one: QueueMessage) -> bool:
+        return self._filter is None or self._filter.matches(
+            one.key, one.value, one.headers, one.timestamp, one.partition, one.offset
+        )
+
+    def _skip(self, queue: Queue, messages: Sequence[QueueMessage]) -> None:
+        self._figures.skipped += len(messages)
+        queue.submit_ack(messages).add_done_callback(_heard)
+
+    # --- sending --------------------------------------------------------------------------------
+
+    async def _deliver(self, queue: Queue, messages: Sequence[QueueMessage]) -> None:
+        try:
+            async with self._slots:
+                # Those that waited for a slot for too long are somebody else's by now.
+                held = [one for one in messages if one.is_held]
+                if held:
+                    await self._settle(queue, held, await self._post(held))
+        except (NotHeldError, SettlementUnknownError) as error:
+            # Somebody else has them, or will: they come once more, which ids are for.
+            _events.info("webhook.not.settled", webhook=self.webhook.name, reason=str(error))
+        except WaystationError as error:
+            self._note_failure(len(messages), str(error))
+            with suppress(WaystationError):
+                await queue.nack([one for one in messages if one.is_held])
+        finally:
+            self._under_way -= 1
+            self._changed.set()
+
+    async def _post(self, messages: Sequence[QueueMessage]) -> "Outcome":
+        topic = await self._clients.topic(self.webhook.topic)
+        body, headers = webhook_request(self.webhook, topic.id, messages, self._clock.now())
+        timeout_s = self.webhook.timeout_ms / 1_000
+        return await self._poster.post(self.webhook.url, body, headers, timeout_s)
+
+    async def _settle(
+        self, queue: Queue, messages: Sequence[QueueMessage], outcome: "Outcome"
+    ) -> None:
+        verdict, now = verdict_of(outcome.status), self._clock.now()
+        patience_ms = min(int((outcome.retry_after_s or 0) * 1_000), _PATIENCE_MOST_MS)
+        accepted = verdict is Verdict.ACCEPTED
+        self._hear(verdict, 0 if accepted else patience_ms, now)
+        self._meter.seconds.observe(outcome.took_s)
+        if accepted:
+            self._meter.delivered.add(len(messages))
+            self._figures.accepted(len(messages), now)
+            await queue.ack(messages)
+            return
+        self._note_failure(len(messages), outcome.error or "failed")
+        hopeless = [one for one in messages if self._gives_up(one, verdict)]
+        if hopeless:
+            await self._give_up(queue, hopeless, outcome)
+        for one in messages:
+            if one not in hopeless:
+                await self._give_back(queue, one, patience_ms)
+
+    async def _give_back(self, queue: Queue, one: QueueMessage, patience_ms: int) -> None:
+        """For another try, which the broker puts off; the rest of a target's wish we do."""
+        more_ms = patience_ms - self._retry.pause_ms(one.deliveries)
+        await queue.nack(one, delay=more_ms if more_ms > 0 else None)
+
+    async def _give_up(
+        self, queue: Queue, messages: Sequence[QueueMessage], outcome: "Outcome"
+    ) -> None:
+        now, why = self._clock.now(), outcome.error or "failed"
+        self._figures.gave_up(
+            [GivenUp(one.partition, one.offset, one.deliveries, why, now) for one in messages]
+        )
+        self._meter.dead.add(len(messages))
+        _events.warning(
+            "webhook.gave.up",
+            webhook=self.webhook.name,
+            messages=[one.id for one in messages],
+            dead_letter_topic=self.webhook.dead_letter_topic,
+            reason=why,
+        )
+        await queue.nack(messages, requeue=False)
+
+    def _gives_up(self, one: QueueMessage, verdict: Verdict) -> bool:
+        return self._breaker.may_give_up(
+            verdict,
+            one.deliveries,
+            self.webhook.max_deliveries,
+            counts=self.webhook.while_down == "count",
+        )
+
+    def _hear(self, verdict: Verdict, patience_ms: int, now: int) -> None:
+        was_open = self._breaker.is_open
+        self._breaker.heard(now, verdict, patience_ms)
+        if self._breaker.is_open and not was_open:
+            _events.warning(
+                "webhook.target.down",
+                webhook=self.webhook.name,
+                remedy="messages wait, and are tried one at a time",
+            )
+        elif was_open and not self._breaker.is_open:
+            _events.info("webhook.target.up", webhook=self.webhook.name)
+
+    def _note_failure(self, messages: int, error: str) -> None:
+        self._meter.failed.add(messages)
+        self._figures.went_wrong(messages, error, self._clock.now())
+
+
+def _batches(messages: Sequence[QueueMessage], size: int) -> list[list[QueueMessage]]:
+    """Requests' worth of messages; those that failed before go alone."""
+    first = [one for one in messages if one.deliveries == 1]
+    again = [[one] for one in messages if one.deliveries > 1]
+    return [first[at : at + size] for at in range(0, len(first), size)] + again
+
+
+def _heard(done: "asyncio.Future[None]") -> None:
+    """A skipped message whose acknowledgement was lost is skipped again when it comes again."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,199 @@
+"""All webhooks on one node: watches what is defined, and runs a delivery for each.
+
+Nothing is imported and nothing runs before the first webhook is there.  Figures are published every
+few seconds, so that any node can tell of all.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from waystation.coordination.store import CoordinationStore
+from waystation.gateway.settings import GatewaySettings
+from waystation.gateway.webhook_definitions import Definition
+from waystation.gateway.webhook_figures import Figures, together
+from waystation.gateway.webhook_meters import WebhookMeter
+from waystation.gateway.webhook_store import WebhookStore
+from waystation.gateway.webhook_targets import AllowedNetworks, parse_networks
+from waystation.model.errors import StoreUnavailableError
+from waystation.runtime.clock import Clock
+from waystation.runtime.tasks import Tasks
+from waystation.telemetry.logs import get_logger
+from waystation.telemetry.metrics import Registry
+
+if TYPE_CHECKING:
+    from waystation.client.transport import Connect
+    from waystation.gateway.clients import Clients
+    from waystation.gateway.webhook_delivery import Delivery
+    from waystation.gateway.webhook_posting import Poster
+
+__all__ = ["Webhooks"]
+
+_PUBLISH_S: Final = 5.0
+_WAITING: Final = 1
+_MESSAGE_BYTES: Final = 1 << 20
+
+_events = get_logger("webhooks")
+
+
+class Webhooks:
+    """The webhooks of the cluster, as this node keeps and delivers them."""
+
+    def __init__(
+        self,
+        store: CoordinationStore,
+        node: int,
+        settings: GatewaySettings,
+        *,
+        bootstrap: str,
+        connect: "Connect",
+        registry: Registry,
+        clock: Clock,
+    ) -> None:
+        self.store = WebhookStore(store, node)
+        self.clock = clock
+        self._settings = settings
+        self._bootstrap, self._connect = bootstrap, connect
+        self._registry = registry
+        self._wanted: dict[str, Definition] = {}
+        self._told = asyncio.Event()
+        self._deliveries: dict[str, Delivery] = {}
+        self._figures: dict[str, Figures] = {}
+        self._clients: Clients | None = None
+        self._poster: Poster | None = None
+        self._making = asyncio.Lock()
+        self._tasks = Tasks()
+        self._is_closed = False
+        registry.computed(
+            "waystation_webhooks_failing",
+            "Webhooks of which this node has heard nothing but failures lately.",
+            "gauge",
+            lambda: [({}, sum(self._is_failing(one) for one in self._deliveries))],
+        )
+
+    @property
+    def allowed(self) -> AllowedNetworks:
+        """Which addresses an operator has allowed."""
+        return parse_networks(self._settings.webhook_allow)
+
+    def start(self) -> None:
+        """Watch, and deliver what there is."""
+        self._tasks.spawn(self.store.follow(self._hear), "webhooks-watch")
+        self._tasks.spawn(self._keep_up(), "webhooks")
+
+    async def aclose(self) -> None:
+        """Give back what is held, and close all connections to targets."""
+        self._is_closed = True
+        await self._tasks.aclose()
+        await asyncio.gather(*(one.aclose() for one in self._deliveries.values()))
+        if self._figures:
+            with suppress(StoreUnavailableError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._publish()
+        if self._poster is not None:
+            await self._poster.aclose()
+        if self._clients is not None:
+            await self._clients.close()
+
+    async def poster(self) -> "Poster":
+        """The node's HTTP client."""
+        async with self._making:
+            if self._poster is None:
+                self._poster = await asyncio.to_thread(self._new_poster)
+            return self._poster
+
+    async def figures(self, webhook: Definition) -> Figures:
+        """What all nodes have done for a webhook."""
+        now = self.clock.now()
+        own = self._figures.get(webhook.name, Figures())
+        own.told_ms = now
+        others = [one.get(webhook.name) for one in await self.store.figures_of_others()]
+        every = [own, *(one for one in others if one is not None)]
+        return together((one for one in every if one.created_ms == webhook.created_ms), now)
+
+    # --- following ------------------------------------------------------------------------------
+
+    def _hear(self, webhooks: dict[str, Definition]) -> None:
+        self._wanted = {name: one for name, one in webhooks.items() if one.runs}
+        self._told.set()
+
+    async def _keep_up(self) -> None:
+        """Let what is delivered be what is wanted, and tell how it goes."""
+        await self._told.wait()
+        while not self._wanted:
+            self._told.clear()
+            await self._told.wait()
+        with suppress(StoreUnavailableError):
+            self._figures = await self.store.own_figures()
+        self._tasks.spawn(self._keep_telling(), "webhooks-figures")
+        while True:
+            self._told.clear()
+            await self._adjust()
+            await self._told.wait()
+
+    async def _adjust(self) -> None:
+        wanted = dict(self._wanted)
+        over = [name for name, one in self._deliveries.items() if wanted.get(name) != one.webhook]
+        await asyncio.gather(*(self._deliveries.pop(name).aclose() for name in over))
+        for name, webhook in wanted.items():
+            if name not in self._deliveries:
+                self._deliveries[name] = await self._begin(webhook)
+
+    async def _begin(self, webhook: Definition) -> "Delivery":
+        from waystation.gateway.webhook_delivery import Delivery
+
+        known = self._figures.get(webhook.name)
+        if known is None or known.created_ms != webhook.created_ms:
+            known = self._figures[webhook.name] = Figures(created_ms=webhook.created_ms)
+        delivery = Delivery(
+            webhook,
+            bootstrap=self._bootstrap,
+            connect=self._connect,
+            clients=self._reached(),
+            poster=await self.poster(),
+            figures=known,
+            meter=WebhookMeter(self._registry, webhook.name),
+            clock=self.clock,
+        )
+        delivery.start()
+        return delivery
+
+    # --- figures --------------------------------------------------------------------------------
+
+    async def _keep_telling(self) -> None:
+        last: dict[str, tuple[object, ...]] = {}
+        while True:
+            await asyncio.sleep(_PUBLISH_S)
+            now = {name: _facts(one) for name, one in self._figures.items()}
+            if now != last or any(map(self._is_failing, self._deliveries)):
+                with suppress(StoreUnavailableError):
+                    await self._publish()
+                    last = now
+
+    async def _publish(self) -> None:
+        for one in self._figures.values():
+            one.told_ms = self.clock.now()
+        await self.store.publish(self._figures)
+
+    def _is_failing(self, name: str) -> bool:
+        return self._figures[name].failing_since_ms is not None
+
+    # --- made when needed -----------------------------------------------------------------------
+
+    def _reached(self) -> "Clients":
+        from waystation.gateway.clients import Clients
+
+        if self._clients is None:
+            self._clients = Clients(
+                self._bootstrap, self._connect, waiting=_WAITING, message_bytes=_MESSAGE_BYTES
+            )
+        return self._clients
+
+    def _new_poster(self) -> "Poster":
+        from waystation.gateway.webhook_posting import Poster
+
+        return Poster(self.allowed, clock=self.clock, ca_file=self._settings.webhook_ca_file)
+
+
+def _facts(one: Figures) -> tuple[object, ...]:
+    return (one.delivered, one.failed, one.dead, one.skipped, one.failing_since_ms, one.last_error)

@@ -1,0 +1,445 @@
+"""Webhooks over HTTP: create, list, describe, change, pause, test and delete.
+
+What a webhook is told is checked before anything is made.  A definition is kept before its group is
+set up, and delivered only after that: two nodes that create one name at the same time cannot mix
+their wishes.
+"""
+
+import asyncio
+import secrets
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from waystation.client.admin import LATEST
+from waystation.filters.selecting import Filter
+from waystation.gateway.payloads import Values
+from waystation.gateway.problems import ProblemError, refusal
+from waystation.gateway.routes import Call, Params, Route
+from waystation.gateway.webhook_bodies import NewWebhook, WebhookChange, WebhookName, defined
+from waystation.gateway.webhook_definitions import Definition
+from waystation.gateway.webhook_figures import Figures, GivenUp
+from waystation.gateway.webhook_running import Webhooks
+from waystation.gateway.webhook_signing import fingerprint, key_of, new_secret
+from waystation.gateway.webhook_targets import TargetRefusedError, parse_target
+from waystation.model.errors import (
+    GroupNotFoundError,
+    InvalidFilterError,
+    StoreUnavailableError,
+    WaystationError,
+)
+from waystation.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from waystation.client.admin import Admin
+
+__all__ = ["webhook_routes"]
+
+_RESOLVE_S: Final = 5.0
+_GROUP_ENDS_S: Final = 5.0
+_LOOK_AGAIN_S: Final = 0.05
+
+_events = get_logger("webhooks")
+
+Status = Literal["delivering", "failing", "paused", "creating"]
+
+
+class WebhookParams(Params, frozen=True):
+    """Which webhook."""
+
+    name: WebhookName
+
+
+class WebhookState(msgspec.Struct, frozen=True):
+    """How it goes, on all nodes together; what other nodes did is seconds old."""
+
+    status: Status
+    delivered: int
+    failed: int
+    """Messages in requests that came to nothing; each is tried again, or given up."""
+    given_up: int
+    skipped: int
+    """Messages that ``where`` does not mean."""
+    last_delivered_ms: int | None
+    failing_since_ms: int | None
+    last_error: str | None
+    last_error_ms: int | None
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook and how it goes; the secret is never shown."""
+
+    name: str
+    topic: str
+    url: str
+    secret_fingerprint: str
+    """Tells secrets apart: the beginning of the SHA-256 of its bytes."""
+    where: str | None
+    values: Values
+    order: str
+    batch_size: int
+    concurrency: int
+    timeout_ms: int
+    max_deliveries: int
+    backoff_ms: int
+    backoff_max_ms: int
+    while_down: str
+    dead_letter_topic: str
+    paused: bool
+    created_ms: int
+    group: str
+    """The share group that knows what was delivered."""
+    state: WebhookState
+
+
+class WebhookDetails(Webhook, frozen=True, kw_only=True):
+    """A webhook, how it goes, and what waits."""
+
+    pending: int | None
+    """Messages that wait to be delivered, also those that ``where`` may not mean; null if the
+    topic cannot be asked."""
+    dead_letters: int | None
+    """Messages in the dead-letter topic."""
+    recently_given_up: list[GivenUp]
+    """The last few messages that were given up, and why; the newest last."""
+
+
+class CreatedWebhook(Webhook, frozen=True, kw_only=True):
+    """A webhook that was just made."""
+
+    secret: str | None
+    """The secret that was made for it, this once; null if you gave one."""
+
+
+class AllWebhooks(msgspec.Struct, frozen=True):
+    """Webhooks by name."""
+
+    webhooks: list[Webhook]
+
+
+class Tested(msgspec.Struct, frozen=True):
+    """What became of a test."""
+
+    delivered: bool
+    status: int | None
+    error: str | None
+    took_ms: int
+
+
+class WebhookCalls:
+    """Answers calls about webhooks."""
+
+    def __init__(self, webhooks: Webhooks) -> None:
+        self._all = webhooks
+        self._store = webhooks.store
+
+    async def create(self, call: Call[None, NewWebhook]) -> CreatedWebhook:
+        """Make a webhook; it delivers once this is answered."""
+        wanted = call.body
+        secret = wanted.secret or new_secret()
+        webhook = defined(wanted, secret, self._all.clock.now())
+        with _store_away():
+            await self._check(webhook)
+            await call.clients.topic(webhook.topic)
+            await self._store.add(webhook)
+            try:
+                await _set_up(await call.clients.admin(), webhook, wanted.begin)
+            except BaseException:
+                with suppress(ProblemError, WaystationError):
+                    await self._store.delete(webhook.name)
+                raise
+            webhook = await self._store.change(webhook.name, _ready)
+        _events.info("webhook.created", webhook=webhook.name, topic=webhook.topic)
+        shown = _shown(webhook, Figures())
+        return CreatedWebhook(**shown, secret=None if wanted.secret else secret)
+
+    async def list_all(self, call: Call[None, None]) -> AllWebhooks:
+        """Every webhook by name."""
+        with _store_away():
+            found = await self._store.all()
+            shown = [_shown(one, await self._all.figures(one)) for one in found.values()]
+        return AllWebhooks([Webhook(**one) for one in shown])
+
+    async def describe(self, call: Call[WebhookParams, None]) -> WebhookDetails:
+        """One of them, and what waits for it."""
+        with _store_away():
+            webhook = (await self._store.find(call.parameters.name)).definition
+            figures = await self._all.figures(webhook)
+        pending = dead = None
+        with suppress(WaystationError):
+            admin = await call.clients.admin()
+            queue = await admin.describe_queue(webhook.topic, group=webhook.group)
+            pending, dead = queue.unsettled, queue.dead_letters
+        return WebhookDetails(
+            **_shown(webhook, figures),
+            pending=pending,
+            dead_letters=dead,
+            recently_given_up=figures.given_up,
+        )
+
+    async def change(self, call: Call[WebhookParams, WebhookChange]) -> Webhook:
+        """Change some of its fields."""
+        said = call.body.said()
+        with _store_away():
+            known = (await self._store.find(call.parameters.name)).definition
+            await self._check(msgspec.structs.replace(known, **said))
+            webhook = await self._store.change(
+                known.name, lambda one: msgspec.structs.replace(one, **said)
+            )
+            admin = await call.clients.admin()
+            await admin.alter_configs(group=webhook.group, set=webhook.group_configs())
+            return Webhook(**_shown(webhook, await self._all.figures(webhook)))
+
+    async def pause(self, call: Call[WebhookParams, None]) -> Webhook:
+        """Deliver nothing until it is resumed; messages wait."""
+        return await self._paused(call.parameters.name, paused=True)
+
+    async def resume(self, call: Call[WebhookParams, None]) -> Webhook:
+        """Deliver again."""
+        return await self._paused(call.parameters.name, paused=False)
+
+    async def test(self, call: Call[WebhookParams, None]) -> Tested:
+        """Post a sample to the target, signed as everything else, and tell what it answered."""
+        from waystation.gateway.webhook_requests import sample_request
+
+        with _store_away():
+            webhook = (await self._store.find(call.parameters.name)).definition
+        sample = sample_request(webhook, secrets.token_hex(8), self._all.clock.now())
+        poster = await self._all.poster()
+        told = await poster.post(webhook.url, *sample, webhook.timeout_ms / 1_000)
+        return Tested(told.error is None, told.status, told.error, round(told.took_s * 1_000))
+
+    async def delete(self, call: Call[WebhookParams, None]) -> None:
+        """Forget it, with what it has delivered; its dead letters stay."""
+        with _store_away():
+            webhook = await self._store.delete(call.parameters.name)
+        _events.info("webhook.deleted", webhook=webhook.name)
+        await _tear_down(await call.clients.admin(), webhook)
+
+    async def _paused(self, name: str, *, paused: bool) -> Webhook:
+        with _store_away():
+            webhook = await self._store.change(
+                name, lambda one: msgspec.structs.replace(one, paused=paused)
+            )
+            return Webhook(**_shown(webhook, await self._all.figures(webhook)))
+
+    # --- checking -------------------------------------------------------------------------------
+
+    async def _check(self, webhook: Definition) -> None:
+        try:
+            key_of(webhook.secret)
+        except ValueError as error:
+            raise _wrong("secret", str(error), "leave it away to have one made") from None
+        try:
+            if webhook.where is not None:
+                Filter(webhook.where)
+        except InvalidFilterError as error:
+            raise _wrong("where", str(error), "an SQL condition: docs/filters.md") from None
+        if webhook.dead_letter_topic == webhook.topic:
+            raise _wrong(
+                "dead_letter_topic",
+                "is the topic that the webhook reads: what fails would come again for ever",
+                "name another topic",
+            )
+        await self._check_url(webhook.url)
+
+    async def _check_url(self, url: str) -> None:
+        """Whether the target may be reached now; every connection is checked again."""
+        try:
+            target = parse_target(url)
+        except ValueError as error:
+            raise _wrong("url", str(error), "such as https://example.com/hooks") from None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_RESOLVE_S):
+                found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError, TimeoutError) as error:
+            raise _wrong(
+                "url",
+                f"names the host {target.host}, whose address cannot be found: {error}",
+                "check the name, and this node's name service",
+            ) from None
+        for *_, address in found:
+            try:
+                self._all.allowed.check(str(address[0]))
+            except TargetRefusedError as error:
+                raise refusal(
+                    400,
+                    "target-refused",
+                    f"url leads to an address that webhooks may not reach: {error}",
+                    field="url",
+                    remedy="a public address; or the nodes' option webhook.allow=NETWORK",
+                ) from None
+
+
+class _store_away:  # noqa: N801 - reads as the statement that it is
+    """Within, a store that does not answer is a problem that is told."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StoreUnavailableError):
+            raise refusal(
+                503,
+                "store-unavailable",
+                f"webhooks are kept in the coordination store, which does not answer: {error}",
+                remedy="try again; what was asked may have been done: look first",
+            ) from None
+
+
+async def _set_up(admin: "Admin", webhook: Definition, begin: str) -> None:
+    """Tell the share group everything, before anybody joins it."""
+    with suppress(GroupNotFoundError):
+        await admin.delete_groups(webhook.group)  # left behind by a namesake
+    await admin.create_queue(
+        webhook.topic, group=webhook.group, group_configs=webhook.group_configs()
+    )
+    if begin == "latest":
+        # Not by the group's own rule, which begins when the first node asks: that is later.
+        topic = await admin.describe_topic(webhook.topic)
+        every = [(webhook.topic, one.partition) for one in topic.partitions]
+        ends = await admin.list_offsets(dict.fromkeys(every, LATEST))
+        starts = {(where.topic, where.partition): int(one.offset) for where, one in ends.items()}
+        await admin.alter_share_group_offsets(webhook.group, starts)
+
+
+async def _tear_down(admin: "Admin", webhook: Definition) -> None:
+    """Delete the group once all nodes have left it, and what it was told."""
+    ends_at = asyncio.get_running_loop().time() + _GROUP_ENDS_S
+    while True:
+        try:
+            await admin.delete_groups(webhook.group)
+            break
+        except GroupNotFoundError:
+            break
+        except WaystationError as error:
+            if asyncio.get_running_loop().time() > ends_at:
+                _events.warning("webhook.group.left", group=webhook.group, reason=str(error))
+                return
+            await asyncio.sleep(_LOOK_AGAIN_S)
+    await admin.alter_configs(group=webhook.group, unset=webhook.group_configs())
+
+
+def _ready(webhook: Definition) -> Definition:
+    return msgspec.structs.replace(webhook, is_ready=True)
+
+
+def _shown(webhook: Definition, figures: Figures) -> dict[str, Any]:
+    kept = msgspec.structs.asdict(webhook)
+    del kept["secret"], kept["is_ready"]
+    return {
+        **kept,
+        "secret_fingerprint": fingerprint(webhook.secret),
+        "group": webhook.group,
+        "state": WebhookState(
+            _status(webhook, figures),
+            figures.delivered,
+            figures.failed,
+            figures.dead,
+            figures.skipped,
+            figures.last_delivered_ms,
+            figures.failing_since_ms,
+            figures.last_error,
+            figures.last_error_ms,
+        ),
+    }
+
+
+def _status(webhook: Definition, figures: Figures) -> Status:
+    if not webhook.is_ready:
+        return "creating"
+    if webhook.paused:
+        return "paused"
+    return "delivering" if figures.failing_since_ms is None else "failing"
+
+
+def _wrong(field: str, detail: str, remedy: str) -> ProblemError:
+    return refusal(400, "invalid-field", f"{field} {detail}", field=field, remedy=remedy)
+
+
+def webhook_routes(webhooks: Webhooks) -> list[Route]:
+    """The calls about webhooks."""
+    calls = WebhookCalls(webhooks)
+    path = "/v1/webhooks/{name}"
+    return [
+        Route(
+            method="POST",
+            path="/v1/webhooks",
+            summary="Create a webhook",
+            tag="webhooks",
+            handler=calls.create,
+            body=NewWebhook,
+            answer=CreatedWebhook,
+            status=201,
+            errors=(409, 504),
+        ),
+        Route(
+            method="GET",
+            path="/v1/webhooks",
+            summary="List webhooks",
+            tag="webhooks",
+            handler=calls.list_all,
+            answer=AllWebhooks,
+        ),
+        Route(
+            method="GET",
+            path=path,
+            summary="Describe a webhook: how it goes, and what waits",
+            tag="webhooks",
+            handler=calls.describe,
+            parameters=WebhookParams,
+            answer=WebhookDetails,
+            errors=(504,),
+        ),
+        Route(
+            method="PATCH",
+            path=path,
+            summary="Change a webhook",
+            tag="webhooks",
+            handler=calls.change,
+            parameters=WebhookParams,
+            body=WebhookChange,
+            answer=Webhook,
+            errors=(504,),
+        ),
+        Route(
+            method="DELETE",
+            path=path,
+            summary="Delete a webhook",
+            tag="webhooks",
+            handler=calls.delete,
+            parameters=WebhookParams,
+            status=204,
+            errors=(504,),
+        ),
+        Route(
+            method="POST",
+            path=f"{path}/pause",
+            summary="Deliver nothing until it is resumed",
+            tag="webhooks",
+            handler=calls.pause,
+            parameters=WebhookParams,
+            answer=Webhook,
+        ),
+        Route(
+            method="POST",
+            path=f"{path}/resume",
+            summary="Deliver again",
+            tag="webhooks",
+            handler=calls.resume,
+            parameters=WebhookParams,
+            answer=Webhook,
+        ),
+        Route(
+            method="POST",
+            path=f"{path}/test",
+            summary="Post a sample to the target of a webhook",
+            tag="webhooks",
+            handler=calls.test,
+            parameters=WebhookParams,
+            answer=Tested,
+        ),
+    ]
