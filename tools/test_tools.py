@@ -49,6 +49,7 @@ PEERS = {
             )
         ),
     ),
+    "nats-server": ("nats-server",),
 }
 UNPACKED_ONLY = SERVERS | PEERS
 OLDEST_JAVA = 17  # what Spark 4 runs on
@@ -68,8 +69,13 @@ def _is_here(program: str) -> bool:
         return zookeeper_jars() is not None
     if program == "rabbitmq":
         return rabbitmq() is not None
-    path = os.pathsep.join([os.environ.get("PATH", ""), str(UNPACKED / "usr" / "bin")])
-    return shutil.which(program, path=path) is not None
+    return found(program) is not None
+
+
+def found(program: str, unpacked: Path = UNPACKED) -> str | None:
+    """Where a program is: on PATH, or unpacked by this one."""
+    folders = (str(unpacked / "usr" / folder) for folder in ("bin", "sbin"))
+    return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", ""), *folders]))
 
 
 # --- Java -----------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Push beside RabbitMQ's and NATS's own: ``python -m benchmarks.push``."""

@@ -1,0 +1,55 @@
+"""What is measured of push, as declarations: who is sent what, and by which product's ways.
+
+Always so many subscribers with so many messages a second each, every one on a connection of its
+own.  What differs is how many of them are sent the same.  A stream is what a product has for it:
+a partition of a topic, a subject, a queue of one's own bound to an exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SUBSCRIBERS, PER_SECOND = 1_000, 10
+P99_MS = 20.0
+"""What Waystation promises of each of its own rows but those that are for information."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """So many streams with as many messages a second as each subscriber is to get."""
+
+    name: str
+    streams: int
+    is_promised: bool = True
+    is_queue: bool = False
+    """All subscribers take from one queue, which gets what all of them are to get together."""
+
+    def published_per_s(self, subscribers: int, per_second: int) -> int:
+        """How many messages a publisher hands over."""
+        return per_second * (subscribers if self.is_queue else self.streams)
+
+
+FAN_OUT = Scenario("one stream, all are sent the same", 1)
+TENTHS = Scenario("10 streams, a tenth of the subscribers each", 10)
+OWN = Scenario("a stream for each subscriber", SUBSCRIBERS, is_promised=False)
+QUEUE = Scenario("one queue, each message to one subscriber", 1, is_promised=False, is_queue=True)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of a product to push, and what it is measured with."""
+
+    peer: str
+    dialect: str
+    scenarios: tuple[Scenario, ...]
+
+
+WAYS: tuple[Way, ...] = (
+    Way("waystation", "sse", (FAN_OUT, TENTHS, OWN)),
+    Way("waystation", "websocket", (FAN_OUT, TENTHS, OWN)),
+    Way("waystation", "queue-socket", (QUEUE,)),
+    Way("rabbitmq", "amqp", (FAN_OUT, TENTHS, OWN)),
+    Way("rabbitmq", "amqp-queue", (QUEUE,)),
+    Way("nats", "nats", (FAN_OUT, TENTHS, OWN)),
+    Way("nats", "nats-queue", (QUEUE,)),
+)

@@ -1,0 +1,158 @@
+"""Waystation's push over HTTP: events, WebSockets with credits, and queues over WebSockets.
+
+Streams are partitions of one topic.  Messages are published by POST, one by one or all that are
+due together, and are answered once they are stored as the topic asks.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import struct
+import urllib.request
+from collections import deque
+from collections.abc import Sequence
+
+from benchmarks.push.dialects import Due, connect, read_until
+
+_TOPIC = "push"
+_CREDITS, _MORE_AT = 100, 50
+_TEXT, _MASKED = 0x81, 0x80
+_CONNECTIONS = 64
+
+
+class EventStream:
+    """Server-sent events: one response without an end."""
+
+    def prepare(self, port: int, streams: int) -> None:
+        """One topic."""
+        created = {"name": _TOPIC, "partitions": streams}
+        _call(port, "/v1/topics", created)
+
+    def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
+        """Subscribed once the answer begins."""
+        connection = connect(port)
+        path = f"/v1/topics/{_TOPIC}/events?partition={stream}"
+        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n".encode())
+        header, behind = read_until(connection, b"\r\n\r\n")
+        _check(header, b"HTTP/1.1 200")
+        return connection, behind
+
+    def answer(self, received: bytes, messages: int, before: int) -> bytes:
+        """Nothing: who reads has taken."""
+        return b""
+
+    def publisher(self, port: int) -> Posting:
+        """POST."""
+        return Posting(port, f"/v1/topics/{_TOPIC}/messages")
+
+
+class Socket(EventStream):
+    """A WebSocket; more credits go out when half of them are used."""
+
+    def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
+        """Subscribed once the credits were sent."""
+        return _websocket(port, f"/v1/topics/{_TOPIC}/socket?partition={stream}")
+
+    def answer(self, received: bytes, messages: int, before: int) -> bytes:
+        """Credits for as many as came since the last."""
+        if (before + messages) // _MORE_AT == before // _MORE_AT:
+            return b""
+        return frame({"credits": _MORE_AT})
+
+
+class QueueSocket(EventStream):
+    """A queue's WebSocket: every message is acknowledged."""
+
+
+class Posting:
+    """POSTs over connections that are kept; never waits for an answer unless all are waiting."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self._port, self._path = port, path
+        self._free: list[socket.socket] = []
+        self._waiting: deque[socket.socket] = deque()
+
+    def publish(self, due: Sequence[Due]) -> None:
+        """One message by itself, several as a batch."""
+        messages = [{"value": one.decode(), "partition": to} for to, one in due]
+        body: object = {"messages": messages} if len(messages) > 1 else messages[0]
+        path = f"{self._path}/batch" if len(messages) > 1 else self._path
+        self._gather()
+        if not self._free and len(self._waiting) < _CONNECTIONS:
+            self._free.append(connect(self._port))
+        if not self._free:
+            self._take(self._waiting.popleft())
+        connection = self._free.pop()
+        connection.sendall(_request("POST", path, body))
+        self._waiting.append(connection)
+
+    def settle(self) -> None:
+        """Take all answers."""
+        while self._waiting:
+            self._take(self._waiting.popleft())
+
+    def _gather(self) -> None:
+        """Take the answers that are there."""
+        for connection in list(self._waiting):
+            try:
+                connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                continue
+            self._waiting.remove(connection)
+            self._take(connection)
+
+    def _take(self, connection: socket.socket) -> None:
+        header, body = read_until(connection, b"\r\n\r\n")
+        _check(header, b"HTTP/1.1 200")
+        length = int(header.lower().partition(b"content-length: ")[2].split()[0])
+        while len(body) < length:
+            body += connection.recv(65_536)
+        self._free.append(connection)
+
+
+def frame(said: object) -> bytes:
+    """A short text as a WebSocket client sends it: masked."""
+    text = json.dumps(said).encode()
+    assert len(text) < 126, f"{len(text)} bytes are too long for a short frame"
+    mask = os.urandom(4)
+    masked = bytes(letter ^ mask[at % 4] for at, letter in enumerate(text))
+    return struct.pack(">BB", _TEXT, _MASKED | len(text)) + mask + masked
+
+
+def _websocket(port: int, path: str) -> tuple[socket.socket, bytes]:
+    connection = connect(port)
+    key = base64.b64encode(os.urandom(16)).decode()
+    connection.sendall(
+        f"GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
+        f"sec-websocket-version: 13\r\nsec-websocket-key: {key}\r\n\r\n".encode()
+    )
+    header, behind = read_until(connection, b"\r\n\r\n")
+    _check(header, b"HTTP/1.1 101")
+    connection.sendall(frame({"credits": _CREDITS}))
+    return connection, behind
+
+
+def _request(method: str, path: str, body: object) -> bytes:
+    told = json.dumps(body).encode()
+    return (
+        f"{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(told)}\r\n\r\n"
+    ).encode() + told
+
+
+def _call(port: int, path: str, body: object) -> None:
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}",
+        json.dumps(body).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        answer.read()
+
+
+def _check(header: bytes, expected: bytes) -> None:
+    if not header.startswith(expected):
+        raise ConnectionError(f"{expected.decode()} was expected: {header.decode()}")
