@@ -17,7 +17,7 @@ from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import JSON, NDJSON, Route
 from waystation.gateway.slicing import SLICE_BYTES, sliced
 
-__all__ = ["Checked"]
+__all__ = ["Checked", "decoded"]
 
 _AT: Final = re.compile(r" - at `(?:key in )?\$(?:\.|\[\.\.\.\]\.?)?([^`]*)`$")
 _NAMED: Final = re.compile(r"field `([^`]+)`")
@@ -62,7 +62,7 @@ class Checked:
                 return await sliced(body, self._decoder.decode)
             except _NOT_JSON as error:
                 raise _told(error) from None
-        return _decoded(self._decoder.decode, body)
+        return decoded(self._decoder.decode, body)
 
     async def _lines(self, body: bytes) -> list[Any]:
         """All lines, in slices: the loop turns in between."""
@@ -84,7 +84,7 @@ class Checked:
         """Raise the problem of the first line that is wrong, with its number."""
         for number, line in enumerate(part.splitlines(), before + 1):
             if line.strip():
-                _decoded(self._line_decoder.decode, line, f"line {number}")
+                decoded(self._line_decoder.decode, line, f"line {number}")
 
     def _is_lines(self, content_type: bytes) -> bool:
         """Whether the body is NDJSON; a problem if it is neither that nor JSON."""
@@ -113,7 +113,8 @@ class Checked:
         return msgspec.json.Decoder(self.route.lines)
 
 
-def _decoded(decode: Any, body: bytes, at: str | None = None) -> Any:
+def decoded(decode: Any, body: bytes, at: str | None = None) -> Any:
+    """What came, as its type; a problem that names the field if it is not that."""
     try:
         return decode(body)
     except _NOT_JSON as error:

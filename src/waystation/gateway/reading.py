@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from waystation.client.router import Router
     from waystation.gateway.clients import Clients
 
-__all__ = ["READING", "Page", "read_page"]
+__all__ = ["READING", "Page", "filter_of", "moment_of", "read_page"]
 
 _FETCH_BYTES: Final = 256 << 10
 _BATCH_BYTES: Final = 64 << 20
@@ -98,7 +98,7 @@ class Page(NamedTuple):
 async def read_messages(call: Call[ReadParams, None]) -> Messages | Reply:
     """Read a page of one partition."""
     wanted, clients = call.parameters, call.clients
-    chosen = None if wanted.where is None else _filter(wanted.where)
+    chosen = None if wanted.where is None else filter_of(wanted.where)
     where = TopicPartition(wanted.topic, await _partition(clients, wanted))
     offset = await _beginning(clients, where, wanted)
     page = await read_page(
@@ -226,14 +226,15 @@ async def _beginning(clients: "Clients", where: TopicPartition, wanted: ReadPara
             )
         return Offset(wanted.offset)
     admin = await clients.admin()
-    moment = EARLIEST if wanted.since is None else _moment(wanted.since)
+    moment = EARLIEST if wanted.since is None else moment_of(wanted.since)
     found = (await admin.list_offsets({where: moment}))[where].offset
     if found >= 0:
         return found
     return (await admin.list_offsets({where: LATEST}, isolation="read_committed"))[where].offset
 
 
-def _moment(since: str) -> int:
+def moment_of(since: str) -> int:
+    """A time in milliseconds since 1970, however it was written."""
     try:
         moment = int(since) if since.isascii() and since.isdigit() else moment_ms(since, "since")
         if moment >= 2**63:
@@ -249,7 +250,8 @@ def _moment(since: str) -> int:
     return moment
 
 
-def _filter(expression: str) -> Filter:
+def filter_of(expression: str) -> Filter:
+    """What an expression means; a problem if it means nothing."""
     try:
         return Filter(expression)
     except InvalidFilterError as error:
