@@ -21,6 +21,7 @@ from tests.support.stores import STORES, STORES_OF_TODAY, service
 from waystation.cli.survey_files import document
 from waystation.cluster import keys
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.keepsakes import FILE_NAME
 from waystation.cluster.rebuilding import FoundReplica, Survey
 from waystation.coordination.address import parse_address
 from waystation.coordination.store import CoordinationStore
@@ -91,6 +92,13 @@ def test_topics_messages_and_groups_are_there_again(
         cluster.produce(topic, f"message {number}")
     group = ("--group", "readers", "--from-beginning", "--count", "4")
     assert cluster.ask(topic, *group, command=("consume",)).code == 0
+    queue = ("--order-by-key", "--lock", "7s", "--delays")
+    for words, command in (
+        ((f"{topic}-work", *queue), ("queue", "create")),
+        ((f"{topic}-some", "--on", topic, "--where", "headers.a = 'b'"), ("view", "create")),
+    ):
+        assert (made := cluster.ask(*words, command=command)).code == 0, made.err
+    _await_copies(cluster, f"{topic}-some")
     before = cluster.told("status")
     for name in ("1", "2", "3"):
         cluster("kill", name)
@@ -110,6 +118,11 @@ def test_topics_messages_and_groups_are_there_again(
     read = cluster.consume(topic)
     lag = cluster.ask("describe", "readers", "--json", command=("group",))
     configs = cluster.ask("describe", topic, "--json", command=("topic",)).out
+    queue_options = _content(store)[keys.group_config(f"{topic}-work")].decode()
+    delayed = ("--value", "late", "--after", "1s")
+    sent = cluster.ask(f"{topic}-work", *delayed, command=("queue", "send"))
+    came = cluster.ask(f"{topic}-work", "--wait", "20s", command=("queue", "receive"))
+    view = cluster.ask("list", command=("view",))
 
     assert dry.code == 0, dry.err
     assert "keep everything" in dry.err
@@ -125,6 +138,21 @@ def test_topics_messages_and_groups_are_there_again(
     assert sorted(read.splitlines()) == [f"message {number}" for number in range(6)]
     assert '"lag":2' in lag.out.replace(" ", "") or _lag(lag.out) == 2
     assert json.loads(configs)["configs"]["retention.ms"]["value"] == "-1"
+    assert '"share.order":"key"' in queue_options
+    assert '"share.record.lock.duration.ms":"7000"' in queue_options
+    assert sent.code == 0, sent.err
+    assert "late" in came.out
+    assert f"{topic}-some" in view.out
+
+
+def _await_copies(cluster: LocalCluster, name: str) -> None:
+    """Until every broker has written down what only the store knows."""
+    deadline = time.monotonic() + 30
+    for node in (1, 2, 3):
+        path = cluster.folder / f"broker-{node}" / FILE_NAME
+        while not path.exists() or name not in path.read_text():
+            assert time.monotonic() < deadline, f"{path} does not name {name}"
+            time.sleep(0.05)
 
 
 def _lag(text: str) -> int:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from waystation.cluster import keys
 from waystation.cluster.image import ClusterImage
+from waystation.cluster.keepsakes import Keepsake, keepsake_of, read_keepsake
 from waystation.cluster.rebuilding import (
     EPOCHS_LEFT_OUT,
     ContradictionError,
@@ -16,6 +17,14 @@ from waystation.cluster.rebuilding import (
     Survey,
     rebuild,
 )
+from waystation.cluster.values import (
+    ClusterValue,
+    ConfigValue,
+    TopicValue,
+    ViewValue,
+    encode,
+)
+from waystation.model.errors import MetadataFormatError
 from waystation.model.ids import (
     BrokerEpoch,
     LeaderEpoch,
@@ -104,6 +113,67 @@ def test_topics_keep_everything_until_somebody_sets_their_options() -> None:
     assert image.topic_options("orders").options == {**kept, "segment.bytes": "1000000"}
     assert image.topic_options("state").options == {**kept, "cleanup.policy": "compact"}
     assert image.topic_options("__consumer_offsets").options["cleanup.policy"] == "compact"
+
+
+# --- what brokers wrote down ------------------------------------------------------------------
+
+
+def _kept(revision: int, *, where: str = "a = 1", cluster: str = "ours") -> Keepsake:
+    items = {
+        keys.CLUSTER: encode(ClusterValue(id=cluster)),
+        keys.topic("orders"): encode(TopicValue(id=ORDERS, replicas=((NodeId(1),),))),
+        keys.topic_config("orders"): encode(
+            ConfigValue(options={"schedule.enable": "true", "retention.after.ack": "g"})
+        ),
+        keys.topic("gone"): encode(TopicValue(id=REBORN, replicas=((NodeId(1),),))),
+        keys.group_config("g.1/x"): encode(ConfigValue(options={"share.order": "key"})),
+        keys.broker_config("default"): encode(ConfigValue(options={"num.partitions": "4"})),
+        keys.view("urgent"): encode(
+            ViewValue(id=TopicId(UUID(int=20)), on="orders", on_id=ORDERS, where=where)
+        ),
+        keys.view("lost"): encode(
+            ViewValue(id=TopicId(UUID(int=21)), on="gone", on_id=REBORN, where=where)
+        ),
+    }
+    image = ClusterImage.from_items({key: (value, 1) for key, value in items.items()}, revision)
+    return read_keepsake(keepsake_of(image).encoded(), "file")
+
+
+def test_options_and_views_are_as_the_newest_copy_has_them() -> None:
+    surveys = [
+        _survey(1, _found(0, 1, 5))._replace(keepsake=_kept(7)),
+        _survey(2, _found(0, 1, 5))._replace(keepsake=_kept(9, where="a = 2")),
+        _survey(3, _found(0, 1, 5))._replace(keepsake=_kept(99, cluster="theirs")),
+        _survey(4),
+    ]
+    made = rebuild(surveys, "new", {ORDERS: {"schedule.enable": "false"}})
+    image = _image(made)
+
+    assert image.topic_options("orders").options == {
+        "schedule.enable": "true",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+    }
+    assert image.group_options("g.1/x").options == {"share.order": "key"}
+    assert image.broker_options().options == {"num.partitions": "4"}
+    assert [(view.name, view.on_id, view.where) for view in image.views.values()] == [
+        ("urgent", ORDERS, "a = 2")
+    ]
+    assert any("at revision 9" in note for note in made.notes)
+    assert any("were not found are lost: lost" in note for note in made.notes)
+
+
+def test_options_of_an_earlier_life_of_a_topic_are_not_taken() -> None:
+    reborn = _found(0, 1, 5, topic_id=REBORN)
+    made = rebuild([_survey(1, reborn)._replace(keepsake=_kept(7))], "new")
+
+    assert "schedule.enable" not in _image(made).topic_options("orders").options
+    assert not _image(made).views
+
+
+def test_a_copy_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(MetadataFormatError, match=r"broker-1/cluster-options\.json"):
+        read_keepsake(b'{"v":1,"topics":3}', "broker-1/cluster-options.json")
 
 
 def test_counters_go_on_above_all_that_was_found() -> None:

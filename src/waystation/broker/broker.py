@@ -34,6 +34,7 @@ from waystation.broker.hearsay import Hearsay
 from waystation.broker.holdings import Holdings
 from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.in_sync import InSync
+from waystation.broker.keepsakes import Keepsakes
 from waystation.broker.key_finding import KeyFinding
 from waystation.broker.long_polls import LongPolls
 from waystation.broker.markers import Markers
@@ -367,6 +368,7 @@ class Broker:
             clock,
         )
         self.relocations = Relocations(self.replicas, directories, lambda: self.settings, clock)
+        self._keepsakes = Keepsakes(self._view, directories)
         self._housekeeping = Housekeeping(
             self.replicas,
             directories,
@@ -432,6 +434,7 @@ class Broker:
         self._tasks.spawn(self._in_sync.run(), "in-sync")
         self._tasks.spawn(self._hearsay.run(), "hearsay")
         self._tasks.spawn(self._housekeeping.run(), "housekeeping")
+        self._tasks.spawn(self._keepsakes.run(), "keepsakes")
         self._tasks.spawn(self._cleaning.run(), "cleaning")
         self._tasks.spawn(self._schedule_cleaning.run(), "schedule-cleaning")
         self._tasks.spawn(self.keys.run(), "key-index")

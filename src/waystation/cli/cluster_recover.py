@@ -58,8 +58,8 @@ def recover(
     survey ALL of them, and write the result into an empty store: what was not surveyed does not
     exist for the new cluster, and is deleted when that broker joins it.
 
-    Messages, topics, partitions, groups and transactions come back. Options of topics and
-    brokers do not; topics keep everything until you set them.
+    Messages, topics, partitions, groups and transactions come back, and options and views as
+    the brokers wrote them down last; topics keep everything until you set their retention.
     """
     from waystation.node.surveying import survey
     from waystation.runtime.clock import SystemClock

@@ -6,6 +6,7 @@ from typing import Any
 import click
 import msgspec
 
+from waystation.cluster.keepsakes import Keepsake
 from waystation.cluster.rebuilding import FoundReplica, Survey
 from waystation.model.ids import (
     BrokerEpoch,
@@ -39,6 +40,7 @@ class _Survey(msgspec.Struct):
     cluster_id: str | None
     broker_epoch: int
     replicas: list[_Replica]
+    keepsake: Keepsake | None = None
 
 
 def document(survey: Survey) -> Any:
@@ -56,7 +58,9 @@ def document(survey: Survey) -> Any:
         )
         for one in survey.replicas
     ]
-    return _Survey(1, survey.node, survey.cluster_id, survey.broker_epoch, replicas)
+    return _Survey(
+        1, survey.node, survey.cluster_id, survey.broker_epoch, replicas, survey.keepsake
+    )
 
 
 def read_surveys(path: Path) -> list[Survey]:
@@ -89,4 +93,5 @@ def _survey(one: _Survey) -> Survey:
         )
         for each in one.replicas
     )
-    return Survey(NodeId(one.node), one.cluster_id, BrokerEpoch(one.broker_epoch), tuple(replicas))
+    life = BrokerEpoch(one.broker_epoch)
+    return Survey(NodeId(one.node), one.cluster_id, life, tuple(replicas), one.keepsake)

@@ -1,18 +1,20 @@
 """Metadata made anew from what data directories hold, when the store that had it is lost.
 
 Directories know which topics and partitions they hold, under which ids, how far, and which leader
-wrote which stretch.  They do not know options, nor who was in sync.  What is not known is decided
-so that nothing is lost by it:
+wrote which stretch; of options and views, what their brokers wrote down last (``keepsakes.py``).
+They do not know who was in sync.  What is not known is decided so that nothing is lost by it:
 
 1. The replica whose last records are of the highest leader epoch, and of those the longest, leads:
    whatever was committed is in it, provided that one replica which was in sync has been found.
    Those that end exactly there have the same records and are in sync with it; the others copy.
 2. Leader epochs go on well above all that were found, so that no stretch is ever ambiguous and
    clients that have seen later ones believe the new.
-3. Topics keep everything until somebody sets a retention, also where an old copy of their options
-   is there; those that were compacted are compacted.
+3. Topics keep everything until somebody sets a retention, although their other options come back;
+   those that were compacted are compacted.
 4. A partition that nobody holds, with others of its topic there, is made anew and empty.
 5. Counters go on above everything that was found.
+6. Options of groups and brokers, and views of topics that are there, are as the newest of the
+   brokers' own copies has them.
 
 What is decided is told in ``notes``; nothing here writes.
 """
@@ -22,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from waystation.cluster import keys
+from waystation.cluster.keepsakes import Keepsake, newest
 from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.cluster.values import (
     ClusterValue,
@@ -29,6 +32,7 @@ from waystation.cluster.values import (
     CounterValue,
     PartitionValue,
     TopicValue,
+    ViewValue,
     encode,
 )
 from waystation.model.errors import WaystationError
@@ -51,6 +55,7 @@ _PRODUCER_IDS_LEFT_OUT = 1_000_000
 _BROKER_EPOCHS_LEFT_OUT = 1_000
 _COMPACT = {"cleanup.policy": "compact"}
 _KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
+_RETENTION = ("retention.", "local.retention.")
 _OWN = {**_COMPACT, "compression.type": "producer", "durability": "disk"}
 
 Options = Mapping[str, str]
@@ -84,6 +89,7 @@ class Survey(NamedTuple):
     cluster_id: str | None
     broker_epoch: BrokerEpoch
     replicas: tuple[FoundReplica, ...]
+    keepsake: Keepsake | None = None
 
 
 class Rebuilt(NamedTuple):
@@ -107,8 +113,10 @@ def rebuild(
     new_cluster_id: str,
     options: Mapping[TopicId, Options] | None = None,
 ) -> Rebuilt:
-    """A cluster of all that was found; ``options`` are what is still known of topics' own."""
+    """A cluster of all that was found; ``options`` are of topics that no keepsake knows."""
     cluster_id = _cluster_of(surveys, new_cluster_id)
+    kept_by_brokers = newest((one.keepsake for one in surveys), cluster_id)
+    options = {**(options or {}), **_topic_options(kept_by_brokers)}
     held = [_Held(one.node, each) for one in surveys for each in one.replicas]
     notes: list[str] = []
     chosen = _without_namesakes(held, notes)
@@ -131,13 +139,20 @@ def rebuild(
         items[keys.topic(name)] = encode(TopicValue(id=topic_id, replicas=tuple(assignment)))
         if name not in INTERNAL_TOPICS:
             kept.append(name)
-        config = _safe_options(name, some, (options or {}).get(topic_id, {}))
+        config = _safe_options(name, some, options.get(topic_id, {}))
         items[keys.topic_config(name)] = encode(ConfigValue(options=config))
     items.update(_counters(surveys))
+    if kept_by_brokers is not None:
+        items.update(_kept_items(kept_by_brokers, _by_topic(chosen), notes))
     if kept:
+        lost_too = (
+            "options of topics, brokers and groups, and views, are lost"
+            if kept_by_brokers is None
+            else "how long topics keep messages is not taken over"
+        )
         notes.append(
-            "options of topics and brokers are lost; topics keep everything (retention.ms=-1, "
-            f"retention.bytes=-1) until you set them: {', '.join(kept)}"
+            f"{lost_too}; topics keep everything (retention.ms=-1, retention.bytes=-1) until you "
+            f"set them: {', '.join(kept)}"
         )
     return Rebuilt(items, cluster_id, len(_by_topic(chosen)), partitions, tuple(lost), tuple(notes))
 
@@ -229,7 +244,42 @@ def _safe_options(name: str, some: list[_Held], known: Options) -> dict[str, str
     if name in INTERNAL_TOPICS:
         return {**_OWN, **known}
     compacted = any(one.replica.compacted for one in some)
-    return {**(_COMPACT if compacted else {}), **known, **_KEEP_ALL}
+    others = {name: value for name, value in known.items() if not name.startswith(_RETENTION)}
+    return {**(_COMPACT if compacted else {}), **others, **_KEEP_ALL}
+
+
+def _topic_options(kept: Keepsake | None) -> dict[TopicId, Options]:
+    return {} if kept is None else {one.id: one.options for one in kept.topics.values()}
+
+
+def _kept_items(
+    kept: Keepsake, topics: Mapping[str, list[_Held]], notes: list[str]
+) -> dict[str, bytes]:
+    """What stands in no log, as a broker wrote it down."""
+    items = {
+        keys.group_config(name): encode(ConfigValue(options=options))
+        for name, options in kept.groups.items()
+    } | {
+        keys.broker_config(name): encode(ConfigValue(options=options))
+        for name, options in kept.brokers.items()
+    }
+    ids = {name: some[0].replica.topic_id for name, some in topics.items()}
+    gone = []
+    for name, view in sorted(kept.views.items()):
+        if ids.get(view.on) != view.on_id or name in ids:
+            gone.append(name)
+            continue
+        value = ViewValue(id=view.id, on=view.on, on_id=view.on_id, where=view.where)
+        items[keys.view(name)] = encode(value)
+    views = len(kept.views) - len(gone)
+    notes.append(
+        f"options of topics, groups ({len(kept.groups)}) and brokers ({len(kept.brokers)}), and "
+        f"views ({views}), are as a broker wrote them down last, at revision {kept.revision} of "
+        "the lost store: look whether they are what you want"
+    )
+    if gone:
+        notes.append(f"views of topics that were not found are lost: {', '.join(gone)}")
+    return items
 
 
 def _counters(surveys: Sequence[Survey]) -> dict[str, bytes]:

@@ -8,6 +8,7 @@ They are closed as they were found, but for that.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from waystation.cluster.keepsakes import FILE_NAME, Keepsake, newest, read_keepsake
 from waystation.cluster.rebuilding import FoundReplica, Survey
 from waystation.model.errors import StorageError
 from waystation.model.ids import NO_LEADER_EPOCH, NO_PRODUCER, NodeId
@@ -47,7 +48,7 @@ def _node_of(path: Path, disk: Disk) -> NodeId:
 
 def _survey(node: NodeId, paths: Iterable[Path], disk: Disk, clock: Clock) -> Survey:
     found: dict[object, FoundReplica] = {}
-    clusters, lives = [], []
+    clusters, lives, keepsakes = [], [], []
     for path in paths:
         directory = DataDirectory(path, disk, StorageSettings(), node)
         try:
@@ -61,11 +62,21 @@ def _survey(node: NodeId, paths: Iterable[Path], disk: Disk, clock: Clock) -> Su
                     found[one.partition] = one
             clusters.append(directory.cluster_id)
             lives.append(directory.last_life)
+            keepsakes.append(_keepsake(path, disk))
             directory.close(read_offsets(disk, path / HIGH_WATERMARKS))
         finally:
             directory.unlock()
     known = next((one for one in clusters if one is not None), None)
-    return Survey(node, known, max(lives), tuple(found.values()))
+    kept = newest(keepsakes, known)
+    return Survey(node, known, max(lives), tuple(found.values()), kept)
+
+
+def _keepsake(path: Path, disk: Disk) -> Keepsake | None:
+    try:
+        data = disk.read(path / FILE_NAME)
+    except FileNotFoundError:
+        return None
+    return read_keepsake(data, str(path / FILE_NAME))
 
 
 def _replica(log: Log) -> FoundReplica:
