@@ -13,7 +13,7 @@ the message.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from random import Random
 from types import TracebackType
 from typing import Self, Unpack
@@ -116,13 +116,29 @@ class Receipts:
         """
         ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000
         await self._join()
-        found = await self._at_once(max_messages)
+        found = await self._kept(self._at_once(max_messages))
         if not found and asyncio.get_running_loop().time() < ends_at:
             found = await self._waiting.wait(max_messages, ends_at)
         if lock_ms is None or not found:
             return found
+        return await self._kept(self._locked(found, lock_ms))
+
+    async def _locked(self, found: list[HeldMessage], lock_ms: int) -> list[HeldMessage]:
         outcomes = await self.extend_all([one.receipt for one in found], lock_ms)
         return [one._replace(lock_ms=lock_ms) for one in found if outcomes[one.receipt] is None]
+
+    async def _kept(self, holding: Coroutine[None, None, list[HeldMessage]]) -> list[HeldMessage]:
+        """What ``holding`` finds; if nobody waits for it any more it goes back at once."""
+        task = asyncio.ensure_future(holding)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._unwanted)
+            raise
+
+    def _unwanted(self, task: "asyncio.Task[list[HeldMessage]]") -> None:
+        if not task.cancelled() and task.exception() is None and task.result():
+            self._waiting.give_back(task.result())
 
     async def _at_once(self, most: int) -> list[HeldMessage]:
         """What is there now; a leader that cannot be asked counts only if no other can."""

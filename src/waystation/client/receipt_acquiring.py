@@ -66,6 +66,7 @@ class Acquiring:
         self._topic, self._group_id = topic, group_id
         self._settling = settling
         self._name = Named(group_id, self._new_id())
+        self._polled: dict[NodeId, Connection] = {}
         self._sessions: dict[NodeId, tuple[Connection, tuple[Place, ...]]] = {}
 
     async def leaders(self) -> dict[NodeId, list[Place]]:
@@ -89,6 +90,12 @@ class Acquiring:
         if session is None or session[0] is not connection or session[1] != tuple(places):
             await self._open(leader, connection, places)
         return await self._ask(leader, places, most, wait_ms)
+
+    def give_up(self, leader: NodeId) -> None:
+        """Let a leader stop waiting: its broker drops what is asked over a connection that ends."""
+        connection = self._polled.get(leader)
+        if connection is not None:
+            connection.close()
 
     async def close(self) -> None:
         """End the sessions, so that queues are forgotten; receipts do not depend on them."""
@@ -132,7 +139,12 @@ class Acquiring:
         timeout_s = self._router.settings.request_timeout_ms / 1_000
         if wait_ms:
             timeout_s = min(timeout_s, wait_ms / 1_000 + _LATE_S)
-        told = await connection.ask(request, ShareFetchResponse, timeout_s)
+            self._polled[leader] = connection
+        try:
+            told = await connection.ask(request, ShareFetchResponse, timeout_s)
+        finally:
+            if wait_ms:
+                del self._polled[leader]
         if told.error_code:
             raise error_of(told.error_code, f"queue {self._topic}", told.error_message)
         return await self._held_in(leader, told, member_id)

@@ -6,8 +6,8 @@ Whoever got nothing goes on to another leader's line.
 
 1. However many wait, each leader holds one request.
 2. Leaders are never asked for more messages than those in their line want, so that none is
-   delivered, and counted, for nobody; what comes for a caller that has left meanwhile goes to the
-   others in its line, or back.
+   delivered, and counted, for nobody: when one of them leaves, the request is given up and made
+   anew for the others.  What came in that very moment goes back.
 3. A call ends at its time, with nothing, once the leader it stands at has answered.
 """
 
@@ -38,13 +38,15 @@ _MOST: Final = 10_000
 class _Caller:
     """One call that waits."""
 
-    __slots__ = ("answer", "ends_at", "failures", "most", "trouble")
+    __slots__ = ("answer", "asked", "ends_at", "failures", "most", "trouble")
 
     def __init__(self, most: int, ends_at: float) -> None:
         self.most, self.ends_at = most, ends_at
         self.answer: asyncio.Future[list[HeldMessage]] = asyncio.get_running_loop().create_future()
         self.trouble: WaystationError | None = None
         self.failures = 0
+        self.asked: NodeId | None = None
+        """Who is asked on its behalf at the moment."""
 
     @property
     def came(self) -> bool:
@@ -69,6 +71,7 @@ class Waiting:
         self._router, self._acquiring, self._settling = router, acquiring, settling
         self._lines: dict[NodeId, dict[_Caller, None]] = {}
         self._callers: dict[_Caller, None] = {}
+        self._given_up: set[NodeId] = set()
         self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
         self._turn = 0
@@ -89,13 +92,25 @@ class Waiting:
             return await caller.answer
         except asyncio.CancelledError:
             if caller.came:
-                self._give_back(caller.answer.result())
+                self.give_back(caller.answer.result())
+            elif caller.asked is not None:
+                self._given_up.add(caller.asked)
+                self._acquiring.give_up(caller.asked)
             raise
         finally:
             late.cancel()
             caller.answer.cancel()
             self._leave(caller)
             del self._callers[caller]
+
+    def give_back(self, held: Sequence[HeldMessage]) -> None:
+        """Nobody wants them any more: let others have them."""
+
+        async def release() -> None:
+            with suppress(WaystationError):  # then they come again when their locks are over
+                await self._settling.settle([one.receipt for one in held], RELEASE)
+
+        self._tasks.spawn(release(), "queue-give-back")
 
     # --- lines ----------------------------------------------------------------------------------
 
@@ -160,13 +175,22 @@ class Waiting:
             del self._lines[leader]
 
     async def _ask(self, leader: NodeId, callers: Sequence[_Caller]) -> None:
+        for one in callers:
+            one.asked = leader
+        self._given_up.discard(leader)
         try:
             leaders = await self._acquiring.leaders()
             places = leaders.get(leader)
             found = [] if not places else await self._acquired(leader, places, callers, leaders)
         except WaystationError as error:
-            await self._failed(leader, callers, error)
+            if leader in self._given_up:
+                self._go_on(None, callers)
+            else:
+                await self._failed(leader, callers, error)
             return
+        finally:
+            for one in callers:
+                one.asked = None
         for one in callers:
             one.trouble, one.failures = None, 0
         self._hand_out(found, callers)
@@ -191,9 +215,9 @@ class Waiting:
                 one.answer.set_result(found[at : at + one.most])
                 at += one.most
         if at < len(found):
-            self._give_back(found[at:])
+            self.give_back(found[at:])
 
-    def _go_on(self, leader: NodeId, callers: Sequence[_Caller]) -> None:
+    def _go_on(self, leader: NodeId | None, callers: Sequence[_Caller]) -> None:
         """Whoever got nothing stands at the next leader, or is done."""
         for one in callers:
             if one.answer.done():
@@ -203,7 +227,7 @@ class Waiting:
                 continue
             self._tasks.spawn(self._stand_again(one, leader), "queue-line-next")
 
-    async def _stand_again(self, caller: _Caller, after: NodeId) -> None:
+    async def _stand_again(self, caller: _Caller, after: NodeId | None) -> None:
         try:
             await self._stand(caller, after)
         except WaystationError as error:
@@ -222,10 +246,3 @@ class Waiting:
         self._router.want_refresh()
         await asyncio.sleep(self._router.backoff.delay_s(max(one.failures for one in callers)))
         self._go_on(leader, callers)
-
-    def _give_back(self, held: Sequence[HeldMessage]) -> None:
-        async def release() -> None:
-            with suppress(WaystationError):  # then they come again when their locks are over
-                await self._settling.settle([one.receipt for one in held], RELEASE)
-
-        self._tasks.spawn(release(), "queue-give-back")

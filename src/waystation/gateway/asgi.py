@@ -97,7 +97,7 @@ class Gateway:
             read = await read_body(headers, receive, self._limits)
             body = await checked.body(read, headers)
         call = Call(self._clients, parameters, body, headers)
-        if route.method == "GET":
+        if route.method == "GET" or route.waits:
             answer = await _while_wanted(route.handler(call), scope["state"]["wire"])
         else:
             answer = await route.handler(call)

@@ -1,12 +1,13 @@
 """Consumer groups: list, describe with lag, reset, delete."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from waystation.client.group_descriptions import PartitionLag
+from waystation.client.offsets import LATEST
 from waystation.client.resets import By, ResetTo
 from waystation.client.timing import moment_ms
 from waystation.gateway.problems import refusal
@@ -14,6 +15,9 @@ from waystation.gateway.routes import Call, Params, Route
 from waystation.gateway.topics import Offset, Partition, TopicName
 from waystation.model.errors import InvalidRequestError
 from waystation.model.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from waystation.client.admin import Admin
 
 __all__ = ["GROUPS"]
 
@@ -63,6 +67,7 @@ class Lag(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     committed_offset: int | None
+    """Of a queue: everything before is settled."""
     end_offset: int
     messages: int | None
     """How many wait; null where nothing was committed."""
@@ -71,7 +76,7 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 class GroupDetails(msgspec.Struct, frozen=True):
-    """A group, its members and its lag; queues tell theirs elsewhere."""
+    """A group, its members and its lag; more about queues: GET /v1/queues/{queue}."""
 
     group: str
     kind: str
@@ -137,7 +142,10 @@ async def describe_group(call: Call[GroupParams, None]) -> GroupDetails:
     admin, name = await call.clients.admin(), call.parameters.group
     found = (await admin.describe_groups(name))[name]
     read = {where for member in found.members for where in member.assignment}
-    lag = {} if found.kind == "share" else await admin.group_lag(name, read)
+    if found.kind == "share":
+        lag = await _queue_lag(admin, name)
+    else:
+        lag = [_lag(where, one) for where, one in (await admin.group_lag(name, read)).items()]
     return GroupDetails(
         name,
         found.kind,
@@ -152,7 +160,7 @@ async def describe_group(call: Call[GroupParams, None]) -> GroupDetails:
             )
             for one in found.members
         ],
-        [_lag(where, one) for where, one in sorted(lag.items())],
+        sorted(lag, key=lambda one: (one.topic, one.partition)),
     )
 
 
@@ -213,6 +221,14 @@ def _moment(since: str) -> datetime:
         raise refusal(
             400, "invalid-field", str(error), field="since", remedy="2030-01-31T09:00:00Z"
         ) from None
+
+
+async def _queue_lag(admin: "Admin", name: str) -> list[Lag]:
+    starts = await admin.share_group_offsets(name)
+    ends = await admin.list_offsets(dict.fromkeys(starts, LATEST))
+    return [
+        Lag(*where, one.start, ends[where].offset, one.lag, None) for where, one in starts.items()
+    ]
 
 
 def _lag(where: TopicPartition, lag: PartitionLag) -> Lag:

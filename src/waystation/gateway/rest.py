@@ -10,22 +10,35 @@ from waystation.gateway.groups import GROUPS
 from waystation.gateway.inbox import inbox_routes
 from waystation.gateway.openapi import openapi_routes
 from waystation.gateway.producing import PRODUCING
+from waystation.gateway.push import push_routes
+from waystation.gateway.queue_holders import QueueHolders
+from waystation.gateway.queue_messages import queue_message_routes
+from waystation.gateway.queues import queue_routes
 from waystation.gateway.reading import READING
 from waystation.gateway.routes import Route, Routes
 from waystation.gateway.settings import GatewaySettings
 from waystation.gateway.topics import TOPICS
 from waystation.gateway.webhook_running import Webhooks
 from waystation.gateway.webhooks import webhook_routes
+from waystation.telemetry.metrics import Registry
 
 __all__ = ["rest_routes"]
 
 
 def rest_routes(
-    health: Iterable[Route], settings: GatewaySettings, webhooks: Webhooks | None = None
+    health: Iterable[Route],
+    settings: GatewaySettings,
+    webhooks: Webhooks | None = None,
+    registry: Registry | None = None,
 ) -> Routes:
     """The table of routes; the last ones describe all the others."""
     inbox = inbox_routes(settings)
     routes = Routes([*inbox, *TOPICS, *PRODUCING, *READING, *GROUPS, *CLUSTER, *health])
+    holders = QueueHolders()
+    for route in [*queue_routes(holders), *queue_message_routes(holders)]:
+        routes.add(route)
+    for route in push_routes(registry or Registry()):
+        routes.add(route)
     for route in [] if webhooks is None else webhook_routes(webhooks):
         routes.add(route)
     for route in openapi_routes(routes):

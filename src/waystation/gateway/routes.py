@@ -95,6 +95,8 @@ class Route:
     """Other statuses that are no errors, and the types of their answers."""
     frames: "Frames | None" = None
     """What is said over the WebSocket that the call becomes; ``None`` if it becomes none."""
+    waits: bool = False
+    """Whether a call that may wait is given up when its caller has gone, as every GET is."""
     errors: tuple[int, ...] = ()
     """The statuses of problems beside those that the frame itself answers with."""
 

@@ -14,7 +14,7 @@ from waystation.model.ids import TopicPartition
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
 
-__all__ = ["TOPICS", "TopicName", "TopicParams"]
+__all__ = ["TOPICS", "Config", "ConfigChange", "Count", "TopicName", "TopicParams", "config_of"]
 
 TopicName = Annotated[
     str,
@@ -181,7 +181,7 @@ async def delete_topic(call: Call[TopicParams, None]) -> None:
 async def get_config(call: Call[TopicParams, None]) -> Config:
     """The options in force."""
     admin = await call.clients.admin()
-    return _config(await admin.describe_configs(call.parameters.topic))
+    return config_of(await admin.describe_configs(call.parameters.topic))
 
 
 async def change_config(call: Call[TopicParams, ConfigChange]) -> Config:
@@ -190,7 +190,7 @@ async def change_config(call: Call[TopicParams, ConfigChange]) -> Config:
     await admin.describe_topic(topic)
     if call.body.set or call.body.unset:
         await admin.alter_configs(topic, set=call.body.set, unset=call.body.unset)
-    return _config(await admin.describe_configs(topic))
+    return config_of(await admin.describe_configs(topic))
 
 
 async def truncate_topic(call: Call[TopicParams, Truncation]) -> Truncated:
@@ -241,7 +241,8 @@ def _brief(topic: TopicDescription) -> Topic:
     return Topic(topic.name, str(topic.id), len(topic.partitions), replicas, topic.internal)
 
 
-def _config(entries: Mapping[str, ConfigEntry]) -> Config:
+def config_of(entries: Mapping[str, ConfigEntry]) -> Config:
+    """Options as they are shown."""
     return Config(
         {
             one.name: Option(one.value, one.source.name.lower(), one.documentation)
