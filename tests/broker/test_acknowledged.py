@@ -91,6 +91,15 @@ async def test_what_all_queues_have_settled_may_go(broker: Broker) -> None:
     assert await hold(broker, partition) == Hold(Offset(4), Offset(4))
 
 
+async def test_what_was_settled_of_lost_messages_lets_no_others_go(broker: Broker) -> None:
+    """The log was longer once: an election has lost what the queue was done with."""
+    partition = await topic(broker, "billing")
+    partition.log.epochs.assign(LeaderEpoch(1), Offset(6))
+    await settle(broker, partition, "billing", 40)
+
+    assert await hold(broker, partition) == Hold(Offset(6), Offset(6))
+
+
 async def test_a_queue_that_has_not_begun_has_no_position(broker: Broker) -> None:
     partition = await topic(broker, "billing")
     queue = QueueId("billing", partition.topic_id, 0)

@@ -5,7 +5,7 @@ Such a topic keeps what its groups have not acknowledged, and lets go of what th
 1. A position is what is stored: no crash brings messages back into a queue after they were
    deleted on its word.
 2. Whatever keeps a position from being known, be it that the group has none yet, or that its
-   coordinator does not answer, lets nothing go.
+   coordinator does not answer, lets nothing go; nor does what it knew of messages that were lost.
 3. Only a cap in bytes takes what a group has not acknowledged, and says so aloud.
 
 The rule itself is in ``sharing/retention.py``.  A group may be a queue's, or one of consumers:
@@ -13,10 +13,11 @@ then what it has committed counts.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from waystation.broker.archives import Archives
+from waystation.broker.queue_loading import lineage_of
 from waystation.broker.replicas import Replicas
 from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.model.errors import WaystationError
@@ -107,18 +108,22 @@ class Acknowledged:
     async def _positions_of(
         self, group_id: str, partitions: list[Partition]
     ) -> dict[_Place, Offset]:
-        queues = [
-            QueueId(group_id, partition.topic_id, partition.name.partition)
+        queues = {
+            QueueId(group_id, partition.topic_id, partition.name.partition): partition
             for partition in partitions
-        ]
+        }
         starts = await self._starts(queues) if self._has_queues() else {}
         if starts:
             return {(*queue,): start for queue, start in starts.items()}
         committed = await self._archives.positions_of(group_id, partitions)
         return {(group_id, *place): offset for place, offset in committed.items()}
 
-    async def _starts(self, queues: Iterable[QueueId]) -> dict[QueueId, Offset]:
-        """Where queues begin by now: all before is settled, and stored to be so."""
+    async def _starts(self, queues: Mapping[QueueId, Partition]) -> dict[QueueId, Offset]:
+        """Where queues begin by now: all before is settled, and stored to be so.
+
+        What stands in the place of messages that an election lost was settled by nobody: what the
+        queue's last leader cannot have seen does not count.
+        """
         asked = [(queue, self._summary(queue)) for queue in queues]
         found: dict[QueueId, Offset] = {}
         _, pending = await asyncio.wait([future for _, future in asked], timeout=_PATIENCE_S)
@@ -127,7 +132,8 @@ class Acknowledged:
                 continue
             answer = future.result()
             if isinstance(answer, StateSummary) and answer.start >= 0:
-                found[queue] = answer.start
+                seen = lineage_of(queues[queue]).parts_from(answer.leader_epoch)
+                found[queue] = min(answer.start, seen)
             elif isinstance(answer, WaystationError):
                 _events.debug("position.unknown", queue=str(queue), reason=str(answer))
         return found
