@@ -62,7 +62,7 @@ def post(path: str, body: object) -> bytes:
     """A request as it goes over the wire."""
     told = msgspec.json.encode(body)
     return (
-        f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"content-length: {len(told)}\r\n\r\n"
     ).encode() + told
 

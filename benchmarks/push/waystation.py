@@ -35,7 +35,7 @@ class EventStream:
         """Subscribed once the answer begins."""
         connection = connect(port)
         path = f"/v1/topics/{_TOPIC}/events?partition={stream}"
-        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n".encode())
+        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         header, behind = read_until(connection, b"\r\n\r\n")
         _check(header, b"HTTP/1.1 200")
         return connection, behind
@@ -126,7 +126,7 @@ def _websocket(port: int, path: str) -> tuple[socket.socket, bytes]:
     connection = connect(port)
     key = base64.b64encode(os.urandom(16)).decode()
     connection.sendall(
-        f"GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
+        f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
         f"sec-websocket-version: 13\r\nsec-websocket-key: {key}\r\n\r\n".encode()
     )
     header, behind = read_until(connection, b"\r\n\r\n")
@@ -138,7 +138,7 @@ def _websocket(port: int, path: str) -> tuple[socket.socket, bytes]:
 def _request(method: str, path: str, body: object) -> bytes:
     told = json.dumps(body).encode()
     return (
-        f"{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"content-length: {len(told)}\r\n\r\n"
     ).encode() + told
 

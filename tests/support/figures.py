@@ -1,5 +1,6 @@
 """Measured figures, printed so that ``tools/soak.py`` finds them for its report."""
 
+import os
 import resource
 import time
 from collections.abc import Iterator
@@ -35,6 +36,12 @@ def bytes_read(pid: int) -> int:
     """What a process has asked the kernel to read so far, from disk, cache or socket."""
     facts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(facts["rchar"])
+
+
+def cpu_seconds(pid: int) -> float:
+    """How long all threads of a process have been running."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def open_descriptors(pid: int) -> int:
