@@ -47,6 +47,7 @@ class App:
         limits: "Limits | None" = None,
         settings: "GatewaySettings | None" = None,
         webhooks: "Webhooks | None" = None,
+        registry: Registry | None = None,
     ) -> None:
         from waystation.gateway.bodies import Limits
         from waystation.gateway.clients import Clients
@@ -59,6 +60,7 @@ class App:
         self._settings = settings or GatewaySettings()
         self._health = health
         self._webhooks = webhooks
+        self._registry = registry or Registry()
         self._reach = reach
         self.hosts = Hosts(self._settings.http_hosts)
         self._streams = Streams(self.limits.streams)
@@ -91,7 +93,9 @@ class App:
             await self._clients.close()
 
     async def _load(self) -> "Gateway":
-        routes = await asyncio.to_thread(_all_routes, self._health, self._settings, self._webhooks)
+        routes = await asyncio.to_thread(
+            _all_routes, self._health, self._settings, self._webhooks, self._registry
+        )
         if self._whole is None:
             self._whole = self._gateway(routes)
         return self._whole
@@ -116,7 +120,7 @@ def build_app(
     """The application of one node; without ``reach`` it has health and metrics only."""
     from waystation.gateway.health import health_routes
 
-    return App(health_routes(registry, readiness), reach, limits, settings, webhooks)
+    return App(health_routes(registry, readiness), reach, limits, settings, webhooks, registry)
 
 
 class HttpServer:
@@ -194,9 +198,12 @@ async def serve_http(app: App, host: str, port: int) -> HttpServer:
 
 
 def _all_routes(
-    health: "list[Route]", settings: "GatewaySettings", webhooks: "Webhooks | None"
+    health: "list[Route]",
+    settings: "GatewaySettings",
+    webhooks: "Webhooks | None",
+    registry: Registry,
 ) -> "Routes":
     import waystation.gateway.sockets_protocol  # noqa: F401 - the first socket need not wait
     from waystation.gateway.rest import rest_routes
 
-    return rest_routes(health, settings, webhooks)
+    return rest_routes(health, settings, webhooks, registry)

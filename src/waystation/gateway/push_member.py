@@ -1,0 +1,132 @@
+"""Members of consumer groups that are pushed to; each has a consumer of its own.
+
+As Server-Sent Events a member cannot say what it has processed.  So its group's place is committed
+as soon as events were handed to its connection, and never before: a node that dies repeats what
+was not committed, while what is on its way when the caller breaks off counts as read.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from waystation.client.errors import is_retriable
+from waystation.client.message import Message
+from waystation.gateway.payloads import shown
+from waystation.gateway.problems import refusal
+from waystation.gateway.push_events import plain_event
+from waystation.gateway.push_meters import PushMeters
+from waystation.gateway.push_start import SubscribeParams
+from waystation.gateway.streams import Wire, chunk
+from waystation.model.errors import (
+    FencedMemberEpochError,
+    IllegalGenerationError,
+    RebalanceInProgressError,
+    UnknownMemberError,
+    WaystationError,
+)
+
+if TYPE_CHECKING:
+    from waystation.client.consumer import Consumer
+    from waystation.client.listeners import Listener
+    from waystation.gateway.clients import Clients
+
+__all__ = ["Members", "consumer_of"]
+
+_MOST: Final = 512
+_BATCH: Final = 100
+_PREFETCH_BYTES: Final = 1 << 20
+_PASSING: Final = (
+    RebalanceInProgressError,
+    UnknownMemberError,
+    IllegalGenerationError,
+    FencedMemberEpochError,
+)
+
+
+class Members:
+    """Counts those who need a client of their own."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def check_room(self) -> None:
+        """Refuse one more if there are enough."""
+        if self._count >= _MOST:
+            raise refusal(
+                503,
+                "too-many-members",
+                f"{_MOST} members of groups and queues are connected here already",
+                remedy="ask another node",
+            )
+
+    def __enter__(self) -> None:
+        self.check_room()
+        self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+
+    async def events(
+        self,
+        clients: "Clients",
+        given: SubscribeParams,
+        limit: int | None,
+        meters: PushMeters,
+        wire: Wire,
+    ) -> None:
+        """Push to a member until it goes, or has had ``limit`` messages."""
+        with self:
+            async with consumer_of(clients, given) as consumer:
+                while limit is None or limit > 0:
+                    most = _BATCH if limit is None else min(limit, _BATCH)
+                    messages = await consumer.poll(given.heartbeat_ms, most)
+                    if wire.is_paused:
+                        await wire.drained()
+                    wire.write(_events(messages, given))
+                    meters.pushed.add(len(messages))
+                    if messages:
+                        limit = None if limit is None else limit - len(messages)
+                        await _commit(consumer)
+
+
+def consumer_of(
+    clients: "Clients",
+    given: SubscribeParams,
+    on_assigned: "Listener | None" = None,
+    on_revoked: "Listener | None" = None,
+) -> "Consumer":
+    """A member of the group that is asked for."""
+    from waystation.client.consumer import Consumer
+
+    bootstrap, connect = clients.further()
+    return Consumer(
+        given.group,
+        [given.topic],
+        bootstrap=bootstrap,
+        connect=connect,
+        where=given.where,
+        on_assigned=on_assigned,
+        on_revoked=on_revoked,
+        on_lost=on_revoked,
+        client_id="gateway-push",
+        auto_offset_reset=given.begin or "latest",
+        isolation="read_committed",
+        auto_commit=False,
+        prefetch_bytes=_PREFETCH_BYTES,
+        fetch_partition_bytes=_PREFETCH_BYTES,
+    )
+
+
+async def _commit(consumer: "Consumer") -> None:
+    """Keep how far it has got; if others have the partitions now, they repeat what was not kept."""
+    try:
+        await consumer.commit()
+    except _PASSING:
+        pass
+    except WaystationError as error:
+        if not is_retriable(error):
+            raise
+
+
+def _events(messages: list[Message], given: SubscribeParams) -> bytes:
+    if not messages:
+        return chunk(b": still here\n\n")
+    return chunk(b"".join(map(plain_event, shown(messages, given.values))))

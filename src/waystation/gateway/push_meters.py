@@ -1,0 +1,45 @@
+"""What is measured about push."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from waystation.telemetry.metrics import Registry
+
+__all__ = ["PushMeters"]
+
+
+class PushMeters:
+    """The metrics of push on one node."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.pushed = registry.counter(
+            "waystation_push_messages_total", "Messages that were pushed to subscribers."
+        )
+        self.subscribers = {
+            kind: registry.gauge(
+                "waystation_push_subscribers", "Streams and sockets that are pushed to.", kind=kind
+            )
+            for kind in ("events", "events-group", "socket", "socket-group", "socket-queue")
+        }
+        self._lagging = registry.gauge(
+            "waystation_push_lagging",
+            "Subscribers that are behind the end of their topic, and read by themselves.",
+        )
+
+    @contextmanager
+    def subscribed(self, kind: str) -> Iterator[None]:
+        """For as long as a subscriber is there."""
+        self.subscribers[kind].add()
+        try:
+            yield
+        finally:
+            self.subscribers[kind].add(-1)
+
+    @contextmanager
+    def lagging(self) -> Iterator[None]:
+        """For as long as a subscriber reads by itself."""
+        self._lagging.add()
+        try:
+            yield
+        finally:
+            self._lagging.add(-1)

@@ -1,0 +1,251 @@
+"""The end of a topic, read once for all who follow it.
+
+A ``Tail`` polls its topic, or one partition of it, and keeps what came last in a ring of entries,
+bounded in bytes.  Those who follow hold a place in the ring and nothing else, so that the slow ones
+cost nothing: whoever falls out of the ring reads for itself until it has caught up
+(``push_subscriber.py``).  An entry is encoded once for each format that somebody wants.
+
+Promises:
+
+1. entries hold all messages from where the tail began, in order, none twice;
+2. whoever has read exactly up to ``positions``, as they were when ``next_number`` was ``n``, misses
+   nothing and sees nothing twice if it goes on with entry ``n``;
+3. a tail that cannot go on says why, to all who follow, and ends.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from waystation.client.errors import error_of
+from waystation.client.message import Message
+from waystation.client.raw import TopicRecreatedError
+from waystation.filters.selecting import Filter
+from waystation.gateway.payloads import Values
+from waystation.gateway.push_events import Face, events_of
+from waystation.gateway.push_ids import Ids, mark_of
+from waystation.model.errors import WaystationError
+
+if TYPE_CHECKING:
+    from waystation.client.consumer import Consumer
+    from waystation.client.metadata import TopicView
+    from waystation.gateway.clients import Clients
+
+__all__ = ["Entry", "Follower", "Tail"]
+
+_POLL: Final = 500
+_POLL_MS: Final = 1_000
+_ENTRY_MESSAGES: Final = 100
+_ENTRY_BYTES: Final = 64 << 10
+_RING_BYTES: Final = 1 << 20
+_RING_ENTRIES: Final = 512
+_PREFETCH_BYTES: Final = 2 << 20
+_TURN: Final = 64
+_LOOK_S: Final = 2.0
+_MESSAGE_BYTES: Final = 100  # what a message costs beside its key and value
+
+
+class Entry:
+    """Some messages in order, and where they lie between."""
+
+    __slots__ = ("_chosen", "_events", "_mark", "_pieces", "after", "before", "messages", "number")
+
+    def __init__(
+        self, number: int, mark: str, before: dict[int, int], messages: Sequence[Message]
+    ) -> None:
+        self.number, self.before, self.messages = number, before, messages
+        self.after = before | {one.partition: one.offset + 1 for one in messages}
+        self._mark = mark
+        self._events: dict[tuple[str, Values], list[bytes]] = {}
+        self._pieces: dict[tuple[str, Values], bytes] = {}
+        self._chosen: dict[str, list[int]] = {}
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it costs to keep."""
+        return sum(one.size + _MESSAGE_BYTES for one in self.messages)
+
+    def events(self, face: Face, values: Values) -> list[bytes]:
+        """All messages as they are pushed."""
+        key = face.name, values
+        made = self._events.get(key)
+        if made is None:
+            ids = Ids(self._mark, self.before)
+            made = self._events[key] = events_of(self.messages, ids, face, values)
+        return made
+
+    def whole(self, face: Face, values: Values) -> bytes:
+        """All of it at once, as it goes over the wire.  HOT: once per follower."""
+        key = face.name, values
+        made = self._pieces.get(key)
+        if made is None:
+            made = self._pieces[key] = face.piece(b"".join(self.events(face, values)))
+        return made
+
+    def chosen(self, where: Filter) -> list[int]:
+        """Which of the messages a filter means."""
+        found = self._chosen.get(where.expression)
+        if found is None:
+            found = self._chosen[where.expression] = [
+                number for number, one in enumerate(self.messages) if matches(where, one)
+            ]
+        return found
+
+    def forget_pieces(self) -> None:
+        """Those who are slow put theirs together by themselves."""
+        self._pieces.clear()
+
+
+def matches(where: Filter, one: Message) -> bool:
+    """Whether a filter means a message."""
+    return where.matches(one.key, one.value, one.headers, one.timestamp, one.partition, one.offset)
+
+
+class Follower(Protocol):
+    """Who follows a tail."""
+
+    def offer(self, entry: Entry) -> None:
+        """Take an entry, now or later; must not wait."""
+
+    def wake(self) -> None:
+        """Look at the tail again: it has ended."""
+
+
+class Tail:
+    """One topic, or one partition of it, from where it ends at the moment."""
+
+    def __init__(self, clients: "Clients", topic: "TopicView", partition: int | None) -> None:
+        self.topic, self.partition = topic, partition
+        self.mark = mark_of(topic.id)
+        self.positions: dict[int, int] = {}
+        self.next_number = 0
+        self.failure: BaseException | None = None
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.moved = asyncio.Event()
+        self.followers: set[Follower] = set()
+        self.users = 0
+        self._clients = clients
+        self._ring: deque[Entry] = deque()
+        self._ring_bytes = 0
+        self._look_at = 0.0
+
+    @property
+    def first_number(self) -> int:
+        """The oldest entry that is still there; ``next_number`` if none is."""
+        return self._ring[0].number if self._ring else self.next_number
+
+    def entry(self, number: int) -> Entry | None:
+        """The entry of that number; ``None`` if it is gone, or not there yet."""
+        at = number - self.first_number
+        return self._ring[at] if 0 <= at < len(self._ring) else None
+
+    async def run(self) -> None:
+        """Read until cancelled, or something stands in the way."""
+        try:
+            async with await self._consumer() as consumer:
+                self.positions = self._at(consumer)
+                self.ready.set_result(None)
+                while True:
+                    messages = await consumer.poll(_POLL_MS, _POLL)
+                    await self._check_topic()
+                    for some in _cut(messages):
+                        await self._push(Entry(self.next_number, self.mark, self.positions, some))
+                    self.positions = self._at(consumer)
+        except WaystationError as error:
+            self.failure = error
+        except asyncio.CancelledError as error:
+            self.failure = error
+            raise
+        finally:
+            self.failure = self.failure or RuntimeError("the tail has ended")
+            self._tell_all()
+
+    # --- behind the scenes ----------------------------------------------------------------------
+
+    async def _consumer(self) -> "Consumer":
+        from waystation.client.consumer import Consumer
+
+        bootstrap, connect = self._clients.further()
+        name = self.topic.name
+        consumer = Consumer(
+            None,
+            [] if self.partition is not None else [name],
+            bootstrap=bootstrap,
+            connect=connect,
+            client_id="gateway-push",
+            metadata_max_age_ms=int(_LOOK_S * 1_000),
+            start="latest",
+            auto_offset_reset="error",
+            isolation="read_committed",
+            prefetch_bytes=_PREFETCH_BYTES,
+            fetch_partition_bytes=_PREFETCH_BYTES,
+        )
+        if self.partition is not None:
+            await consumer.start()
+            try:
+                await consumer.assign([(name, self.partition)])
+            except BaseException:
+                await consumer.close()
+                raise
+        return consumer
+
+    def _at(self, consumer: "Consumer") -> dict[int, int]:
+        """How far it has got; a partition that was just added has no place yet."""
+        found = {where.partition: consumer.position(where) for where in consumer.assignment}
+        return {where: offset for where, offset in sorted(found.items()) if offset >= 0}
+
+    async def _push(self, entry: Entry) -> None:
+        """Keep an entry, and offer it to all, some in each turn of the loop."""
+        self._ring.append(entry)
+        self._ring_bytes += entry.size
+        self.next_number = entry.number + 1
+        self.positions = entry.after
+        while len(self._ring) > 1 and (
+            self._ring_bytes > _RING_BYTES or len(self._ring) > _RING_ENTRIES
+        ):
+            self._ring_bytes -= self._ring.popleft().size
+        for turn, follower in enumerate(tuple(self.followers), 1):
+            follower.offer(entry)
+            if turn % _TURN == 0:
+                await asyncio.sleep(0)
+        entry.forget_pieces()
+        self.moved.set()
+        self.moved.clear()
+
+    async def _check_topic(self) -> None:
+        """See from time to time that the topic is there, and still the same."""
+        now = asyncio.get_running_loop().time()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_S
+        name = self.topic.name
+        view = await (await self._clients.router()).look_up([name])
+        known = view.topics.get(name)
+        if view.refused.get(name):
+            await self._clients.forget(name)
+            raise error_of(view.refused[name], f"topic {name}")
+        if known is not None and known.id != self.topic.id:
+            await self._clients.forget(name)
+            raise TopicRecreatedError(name)
+
+    def _tell_all(self) -> None:
+        if not self.ready.done():
+            self.ready.set_result(None)
+        self.moved.set()
+        for follower in tuple(self.followers):
+            follower.wake()
+
+
+def _cut(messages: Sequence[Message]) -> list[list[Message]]:
+    """In pieces that take little time and memory each."""
+    pieces: list[list[Message]] = []
+    room = count = 0
+    for one in messages:
+        if not pieces or count >= _ENTRY_MESSAGES or one.size > room:
+            pieces.append([])
+            room, count = _ENTRY_BYTES, 0
+        pieces[-1].append(one)
+        room -= one.size
+        count += 1
+    return pieces
