@@ -9,6 +9,7 @@ from tests.apis.conftest import MakeNode, coordinate
 from tests.apis.grouping import Grouping
 from tests.apis.kit import ThreadedNode, batch_of
 from tests.apis.options import shown, shows
+from waystation.messages.produce_once import ProduceOnceRequest, ProduceOnceResponse
 from waystation.model.errors import ErrorCode
 from waystation.model.settings import options_of
 from waystation.model.topics import TopicSettings
@@ -16,6 +17,7 @@ from waystation.partition.partition import Partition
 from waystation.records.batch import BatchBuilder, records_of
 from waystation.records.compression import Codec
 from waystation.records.header import TimestampType, batches, peek
+from waystation.records.once import HEADER_NAME
 from waystation.runtime.chance import SystemChance
 from waystation.runtime.clock import SystemClock
 
@@ -122,6 +124,41 @@ def test_keys_are_indexed_while_the_topic_says_so(
     client.configure(TOPIC, topic, index_keys="false")
 
     node.until(lambda: not files_of(node, topic, ".keyindex"))
+
+
+def stored_once(client: Asking, topic: str, key: str) -> ProduceOnceResponse:
+    builder = BatchBuilder()
+    builder.append(None, b"v", ((HEADER_NAME, key.encode()),), timestamp=SystemClock().now())
+    request = ProduceOnceRequest(topic=topic, timeout_ms=9_000, records=builder.build())
+    told: ProduceOnceResponse = client.ask(request, 0)
+    return told
+
+
+@shows("idempotency.window.ms")
+def test_an_idempotency_key_counts_for_as_long_as_told(client: Asking, topic: str) -> None:
+    client.create(topic)
+    assert [stored_once(client, topic, "a").places[0].offset for _ in range(2)] == [0, 0]
+    client.configure(TOPIC, topic, idempotency_window_ms="1")
+    assert any(stored_once(client, topic, "a").places[0].offset for _ in range(1_000))
+    end = client.start_and_end(topic)[1]
+    client.configure(TOPIC, topic, idempotency_window_ms=HOUR)
+
+    assert stored_once(client, topic, "a").places[0].offset == end - 1
+
+
+@shows("idempotency.keys.max")
+def test_so_many_idempotency_keys_are_remembered_and_none_forgotten(
+    client: Asking, topic: str
+) -> None:
+    client.create(topic, idempotency_keys_max="2")
+    assert [stored_once(client, topic, key).error_code for key in "ab"] == [0, 0]
+    refused = stored_once(client, topic, "c")
+    assert refused.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert "idempotency.keys.max" in (refused.error_message or "")
+    assert stored_once(client, topic, "a").places[0].offset == 0
+    client.configure(TOPIC, topic, idempotency_keys_max="3")
+
+    assert stored_once(client, topic, "c").places[0].offset == 2
 
 
 @shows("schedule.enable")

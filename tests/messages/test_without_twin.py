@@ -15,6 +15,7 @@ from tests.messages.arbitrary import instance
 from tests.messages.dead_letter_bytes import DEAD_LETTERS
 from tests.messages.finding_bytes import FINDING
 from tests.messages.generated import WITHOUT_TWIN
+from tests.messages.once_bytes import ONCE
 from tests.messages.queue_bytes import QUEUES
 from tests.messages.scheduled_bytes import SCHEDULED
 from tests.messages.view_bytes import VIEWS
@@ -56,6 +57,7 @@ OWN_APIS = {
     "views.md": (ApiKey.DESCRIBE_VIEWS, ApiKey.COUNT_MATCHING),
     "queues.md": (ApiKey.QUEUE_STATUS,),
     "finding.md": (ApiKey.FIND_MESSAGES,),
+    "idempotency.md": (ApiKey.PRODUCE_ONCE,),
     "dead-letters.md": (
         ApiKey.REDRIVE_DEAD_LETTERS,
         ApiKey.DESCRIBE_REDRIVE,
@@ -191,6 +193,7 @@ WRITTEN: list[tuple[Message, int, str]] = [
         "00000001  0000000000001267  00000001 0001 74 00000001 00000005 0034",
     ),
     *FINDING,
+    *ONCE,
     *QUEUES,
     *SCHEDULED,
     *VIEWS,

@@ -64,6 +64,7 @@ from waystation.apis import (
     offset_for_leader_epoch,
     prepare_txn,
     produce,
+    produce_once,
     queue_status,
     read_share_group_state,
     read_share_group_state_summary,
@@ -183,5 +184,6 @@ APIS: dict[ApiKey, Api] = dict(
         _api(ApiKey.CANCEL_REDRIVE, cancel_redrive.answer),
         _api(ApiKey.QUEUE_STATUS, queue_status.answer),
         _api(ApiKey.FIND_MESSAGES, find_messages.answer),
+        _api(ApiKey.PRODUCE_ONCE, produce_once.answer),
     ]
 )

@@ -33,6 +33,7 @@ __all__ = [
     "OutgoingLane",
     "OutgoingWhole",
     "RecordMetadata",
+    "ReplayedMetadata",
     "Submitted",
 ]
 
@@ -44,6 +45,22 @@ class RecordMetadata(NamedTuple):
     partition: int
     offset: Offset
     timestamp: Millis
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it was stored before, under the same idempotency key."""
+        return False
+
+
+class ReplayedMetadata(RecordMetadata):
+    """Where a record was stored when it was sent first."""
+
+    __slots__ = ()
+
+    @property
+    def replayed(self) -> bool:
+        """It was stored before."""
+        return True
 
 
 Delivered = asyncio.Future[RecordMetadata]

@@ -15,6 +15,7 @@ from typing import Self, Unpack
 from waystation.client.accumulator import Accumulator, Headers, NewRecord, Route
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
 from waystation.client.errors import BufferFullError, ClosedError
+from waystation.client.once import OnceMessage, OnceSender
 from waystation.client.options import ProducerOptions, producer_settings
 from waystation.client.outgoing import Delivered, OutgoingBatch, RecordMetadata, Submitted
 from waystation.client.router import Router
@@ -80,6 +81,7 @@ class Producer:
             failed=None if self._transactor is None else self._transactor.failed,
         )
         self._schedulable: set[str] = set()
+        self._once: OnceSender | None = None
         self._sender: Sender | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -149,17 +151,28 @@ class Producer:
         headers: HeadersLike = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        idempotency_key: str | None = None,
         **timing: Unpack[Timing],
     ) -> RecordMetadata:
         """Send one record and wait until the broker has it, as ``acks`` asks.
 
         Waits for room in the buffer first.  Cancelling does not call the record back.
 
+        With ``idempotency_key`` it is stored once, however often and by whomever it is sent with
+        that key (``once.py``): ``replayed`` of what is told says whether that was before.  Such a
+        record is sent with acks=all, and in no transaction.
+
         With ``deliver_at``, ``deliver_after`` or ``deliver_cron`` the broker keeps the record and
         delivers it then (``timing.py``).  What is told is where it waits, which is its id.
         """
         if timing:
             topic, headers = await self._waiting_place(topic, _headers(headers), timing)
+        if idempotency_key is not None:
+            when = self._clock.now() if timestamp is None else Millis(timestamp)
+            message = OnceMessage(
+                _payload(key), _payload(value), tuple(_headers(headers)), when, idempotency_key
+            )
+            return await self._once_sender().send(topic, message, partition)
         while True:
             try:
                 delivered = self.submit(
@@ -315,6 +328,18 @@ class Producer:
 
     # --- behind the scenes ------------------------------------------------------------------
 
+    def _once_sender(self) -> OnceSender:
+        if self._sender is None:
+            raise _not_open()
+        if self._transactor is not None:
+            raise InvalidRequestError(
+                "a message with an idempotency key is in no transaction: send it by a producer "
+                "without transactional_id"
+            )
+        if self._once is None:
+            self._once = OnceSender(self._router, self.settings.delivery_timeout_ms)
+        return self._once
+
     async def _waiting_place(
         self, topic: str, headers: Headers, timing: Timing
     ) -> tuple[str, Headers]:
@@ -357,6 +382,8 @@ class Producer:
             await sender.close()
         if self._transactor is not None:
             await self._transactor.close()
+        if self._once is not None:
+            await self._once.close()
         await self._router.close()
         closed = ClosedError("the producer was closed before the record was delivered")
         self._accumulator.abandon(closed)

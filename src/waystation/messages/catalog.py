@@ -110,6 +110,7 @@ from waystation.messages.offset_for_leader_epoch import (
 )
 from waystation.messages.prepare_txn import PrepareTxnRequest, PrepareTxnResponse
 from waystation.messages.produce import ProduceRequest, ProduceResponse
+from waystation.messages.produce_once import ProduceOnceRequest, ProduceOnceResponse
 from waystation.messages.queue_status import QueueStatusRequest, QueueStatusResponse
 from waystation.messages.read_share_group_state import (
     ReadShareGroupStateRequest,
@@ -248,6 +249,7 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.CANCEL_REDRIVE: (CancelRedriveRequest, CancelRedriveResponse),
     ApiKey.QUEUE_STATUS: (QueueStatusRequest, QueueStatusResponse),
     ApiKey.FIND_MESSAGES: (FindMessagesRequest, FindMessagesResponse),
+    ApiKey.PRODUCE_ONCE: (ProduceOnceRequest, ProduceOnceResponse),
 }
 
 

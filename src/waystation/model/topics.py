@@ -307,6 +307,26 @@ class TopicSettings:
         "due, and deliver them here when they are. Off, what waits stays where it is, and nothing "
         "is delivered until it is on again.",
     )
+    idempotency_window_ms: int = option(
+        DAY_MS,
+        at_least=1,
+        live=True,
+        doc="How long a message's idempotency key is remembered: another message with the key is "
+        "not stored but answered with the place of the first. Longer takes memory, 48 bytes or a "
+        "little more for each key of a partition. Only for messages that are sent with such a key.",
+    )
+    idempotency_keys_max: int = option(
+        1_000_000,
+        at_least=1,
+        live=True,
+        doc="How many idempotency keys a partition remembers at most. Messages with other keys are "
+        "refused while there are that many: none is forgotten before its time.",
+    )
+
+    @property
+    def flush_linger_s(self) -> float | None:
+        """How far apart syncs are; ``None`` leaves that to who syncs."""
+        return None if self.flush_linger_ms < 0 else self.flush_linger_ms / 1_000
 
     @property
     def compacts(self) -> bool:

@@ -46,7 +46,7 @@ from waystation.partition.intake import Intake
 from waystation.partition.meters import TopicMeter
 from waystation.partition.waiting import AppendWaiters, CommitWaiters, OnCommit, ReadWaiters
 from waystation.records.control import Marker, marker_batch
-from waystation.records.header import batches, is_one_batch, peek
+from waystation.records.header import batches, is_one_batch, mark_once, peek
 from waystation.replication.epochs import EpochEnd, LeaderEpochs
 from waystation.replication.lag import Paces
 from waystation.replication.leader import DISK, LeaderState, divergence
@@ -391,6 +391,31 @@ class Partition:
 
         It counts once it is committed; ``batch`` is stamped in place.
         """
+        state = self._check_committable()
+        appended = self.log.append(batch, peek(batch), state.epoch, now)
+        self.log.plain_from = self.log.log_end
+        self.unflushed_records += 1
+        self._appended(state, batch, appended.base_offset)
+        return appended
+
+    def append_once(self, batch: memoryview, now: Millis) -> Appended:
+        """Check a batch whose records have idempotency keys, and append it under its own mark.
+
+        That they are new is decided before (``once.py``); ``batch`` is stamped in place.
+        """
+        state = self._check_committable()
+        batch, _ = self.intake.admit(batch, now)
+        if self.rule is not None:
+            self.rule(batch, now)
+        header = mark_once(batch)
+        appended = self.log.append_once(batch, header, state.epoch, now)
+        self.unflushed_records += header.records_count
+        self.meter.produced_records.value += header.records_count
+        self.meter.produced_bytes.value += header.size_bytes
+        self._appended(state, batch, appended.base_offset)
+        return appended
+
+    def _check_committable(self) -> LeaderState:
         state = self._state
         if state is None:
             raise self._not_leader()

@@ -33,6 +33,7 @@ __all__ = [
     "HEADER",
     "HEADER_BYTES",
     "MAGIC",
+    "ONCE",
     "TRANSACTIONAL",
     "BatchHeader",
     "Buffer",
@@ -42,6 +43,7 @@ __all__ = [
     "check_produced",
     "codec_of",
     "is_one_batch",
+    "mark_once",
     "peek",
     "stamp",
     "stamp_append_time",
@@ -60,6 +62,9 @@ CODEC_MASK = 0x07
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
+ONCE = 0x4000
+"""Ours, in the byte that Kafka's clients never look at: the records have idempotency keys."""
+
 _LOG_APPEND_TIME = 0x08
 
 _LEAST_LENGTH = HEADER_BYTES - FRAME_BYTES
@@ -249,6 +254,15 @@ def stamp_append_time(buffer: bytearray | memoryview, at: int, now_ms: Millis) -
     _CRC.pack_into(buffer, at + _CRC_AT, crc32c(covered))
 
 
+def mark_once(buffer: bytearray | memoryview) -> BatchHeader:
+    """Say of a batch that its records have idempotency keys, and give it a new checksum."""
+    header = peek(buffer)
+    _ATTRIBUTES.pack_into(buffer, ATTRIBUTES_AT, header.attributes | ONCE)
+    covered = memoryview(buffer)[ATTRIBUTES_AT : header.size_bytes]
+    _CRC.pack_into(buffer, _CRC_AT, crc32c(covered))
+    return peek(buffer)
+
+
 def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Walk the headers of whole batches, each with its position.
 
@@ -307,6 +321,8 @@ def _check_attributes(header: BatchHeader) -> None:
         raise InvalidRecordError("clients may not write control batches")
     if header.attributes & DELETE_HORIZON:
         raise InvalidRecordError("only compaction says when tombstones may go")
+    if header.attributes & ONCE:
+        raise InvalidRecordError("only the leader says that a batch has idempotency keys")
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise InvalidTimestampError("only the broker may mark timestamps as LogAppendTime")
     if header.is_transactional and header.producer_id < 0:

@@ -22,10 +22,12 @@ from waystation.model.ids import LeaderEpoch, TopicId, TopicPartition
 from waystation.model.offsets import NO_TIMESTAMP, Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.records.control import Marker, read_marker
-from waystation.records.header import BatchHeader, check, peek, stamp
+from waystation.records.header import ONCE, BatchHeader, check, peek, stamp
+from waystation.records.once import entries_of
 from waystation.replication.epochs import EpochEnd
 from waystation.storage import names
 from waystation.storage.checkpoints import encode_epochs
+from waystation.storage.once_files import OnceChunk
 from waystation.storage.reader import LogSlice, Reader
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import encode_snapshot
@@ -82,6 +84,8 @@ class Log:
         "log_end",
         "log_start",
         "name",
+        "once",
+        "once_files",
         "path",
         "plain_from",
         "producers",
@@ -124,6 +128,7 @@ class Log:
         self.size_bytes = sum(one.size_bytes for one in opened.segments)
         self.retired = opened.retired
         self.clean_end = opened.clean_end
+        self.once, self.once_files = opened.once, opened.once_files
         self.swap: Pending | None = None
         self.dirty_since: Millis | None = None
         self.written_bytes = self.flushed_bytes = opened.tail_bytes
@@ -204,6 +209,20 @@ class Log:
             self.producers.note(header, base, now)
         return Appended(base, last, now)
 
+    def append_once(
+        self, batch: memoryview, header: BatchHeader, leader_epoch: LeaderEpoch, now: Millis
+    ) -> Appended:
+        """Append a batch whose records have idempotency keys, and remember them."""
+        appended = self.append(batch, header, leader_epoch, now)
+        self.once.note(entries_of(batch))
+        return appended
+
+    def forget_keys(self, now: Millis) -> None:
+        """Remember idempotency keys no longer than the topic says."""
+        before = Millis(now - self.settings.idempotency_window_ms)
+        self.once.expire(now, before)
+        self.once_files.forgotten = before
+
     def append_marker(
         self, batch: memoryview, marker: Marker, leader_epoch: LeaderEpoch, now: Millis
     ) -> Appended:
@@ -260,6 +279,8 @@ class Log:
             self._epochs_changed = True
         marker = read_marker(batch) if header.is_control else None
         self._note_end(self.producers.replay(header, marker, now), marker)
+        if header.attributes & ONCE:
+            self.once.note(entries_of(batch))
         return header
 
     def _write(self, batch: memoryview, header: BatchHeader, last: Offset, now: Millis) -> None:
@@ -420,6 +441,7 @@ class Log:
                 epochs=encode_epochs(self.epochs.entries) if self._epochs_changed else None,
                 new_names=self._new_names,
                 cuts=self._cuts,
+                once=self._fresh_keys(),
             )
         except OSError as error:
             if error.errno in NO_SPACE and self.directory.reserve.spend():
@@ -432,6 +454,10 @@ class Log:
         self.checkpointed_bytes = self.written_bytes
         return ticket
 
+    def _fresh_keys(self) -> OnceChunk:
+        written_to = self.once_files.written_to
+        return OnceChunk(written_to, self.log_end, self.once.take_fresh(written_to, self.log_end))
+
     def carry_out(self, ticket: CheckpointTicket) -> None:
         """Do what a checkpoint takes, unless the log was cut or deleted meanwhile.  Any thread.
 
@@ -442,11 +468,12 @@ class Log:
         with self.cutting:
             if ticket.cuts != self._cuts:
                 return
-            ticket.sync()
+            ticket.sync(self.once_files)
             self.recovery_point = ticket.end
             for sync in ticket.indexes:
                 sync.owner.finish_sync(sync)
             self._thin_out_snapshots(ticket)
+            self.once_files.drop_forgotten()
 
     def _thin_out_snapshots(self, ticket: CheckpointTicket) -> None:
         kept = {ticket.end, *self._bases}
@@ -619,6 +646,8 @@ class Log:
         """Take over what cannot be made anew from the batches of ``other``, which is given up."""
         assert self.log_end == other.log_end, f"{self} is no copy of {other}"
         self.producers, self.epochs = other.producers, other.epochs
+        self.once = other.once.copied()
+        self.once_files.clear()
         self._epochs_changed = True
 
     def truncate_to(self, offset: Offset, plan: "CutPlan | None" = None) -> None:

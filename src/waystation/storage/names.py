@@ -12,6 +12,8 @@ INDEXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 KEY_INDEX = ".keyindex"
 """Of topics with ``index.keys``; not one of the others, for it may be missing at any time."""
 SNAPSHOT = ".snapshot"
+ONCE = ".once"
+"""Idempotency keys, written beside snapshots."""
 DELETED = ".deleted"
 CLEANED, SWAP = ".cleaned", ".swap"
 CUT = ".cut"

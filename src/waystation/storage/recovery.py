@@ -4,8 +4,9 @@
    there is reported, and left for a reader's own checksum to refuse.
 2. From the recovery point on every batch is verified.  The log is cut before the first that is
    not whole, and what is cut is kept beside it, in a ``.cut`` file.
-3. Indexes, leader epochs, producers and their transactions are made anew from the recovery point
-   on.  Which transactions were aborted before it is believed; nonsense about it is made anew.
+3. Indexes, leader epochs, producers, their transactions and idempotency keys are made anew from
+   the recovery point on.  Which transactions were aborted before it is believed; nonsense about
+   it is made anew.
 4. When a log is open, all of it is on disk, and nothing of what was cut can come back.
 5. Files that are none of ours are left alone, and named in an event.
 6. Where compaction was interrupted, what it had decided is carried out; see ``swapping.py``.
@@ -27,11 +28,15 @@ from waystation.model.offsets import NO_OFFSET, Offset
 from waystation.model.topics import TopicSettings
 from waystation.records.control import Marker
 from waystation.records.header import HEADER_BYTES, BatchHeader, peek
+from waystation.records.once import OnceEntry
 from waystation.replication.epochs import LeaderEpochs
+from waystation.runtime.regions import ReadableFile
 from waystation.storage import names
 from waystation.storage.checkpoints import read_epochs
 from waystation.storage.cuttings import keep_aside, keep_segment_aside
 from waystation.storage.log import Log
+from waystation.storage.once_files import OnceFiles
+from waystation.storage.once_window import OnceWindow
 from waystation.storage.producer_state import ProducerStates
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import decode_snapshot
@@ -39,7 +44,14 @@ from waystation.storage.surroundings import Home, Opened
 from waystation.storage.swapping import finish_swaps
 from waystation.storage.txn_index import ENTRY as TXN_ENTRY
 from waystation.storage.unstable import EndedTransaction
-from waystation.storage.walk import BrokenBatchError, marker_at, verify, walk
+from waystation.storage.walk import (
+    BrokenBatchError,
+    Step,
+    marker_at,
+    once_at,
+    verify,
+    walk,
+)
 from waystation.telemetry.logs import get_logger
 
 _events = get_logger("storage")
@@ -64,6 +76,7 @@ class _Found(NamedTuple):
     aborting: dict[Offset, int]
     """Which segments know of aborted transactions, and how large their indexes of them are."""
     snapshots: list[Offset]
+    once: list[Offset]
 
 
 class _Past(NamedTuple):
@@ -71,6 +84,7 @@ class _Past(NamedTuple):
 
     header: BatchHeader
     marker: Marker | None
+    once: list[OnceEntry]
 
 
 def new_log(
@@ -135,6 +149,7 @@ class Recovery:
             snapshot, producers = Offset(0), ProducerStates()
         self._mend_aborted(found.aborting)
         self._replay_producers(producers, snapshot)
+        once, once_files = self._replay_once(found.once, snapshot, log_end)
         if self._names_changed:
             self._disk.sync_directory(self._path)
         recovery_point = min(self._trusted, log_end)
@@ -152,6 +167,8 @@ class Recovery:
             self._retired,
             # One past the end belongs to a tail that is gone.
             self._marks.clean_end if self._marks.clean_end <= log_end else Offset(0),
+            once,
+            once_files,
         )
 
     # --- files --------------------------------------------------------------------------
@@ -160,7 +177,7 @@ class Recovery:
         finish_swaps(self._disk, self._path)
         segments: dict[Offset, int] = {}
         others: dict[str, dict[Offset, int]] = {
-            suffix: {} for suffix in (*names.INDEXES, names.KEY_INDEX, names.SNAPSHOT)
+            suffix: {} for suffix in (*names.INDEXES, names.KEY_INDEX, names.SNAPSHOT, names.ONCE)
         }
         for name, is_directory, size_bytes in self._disk.entries(self._path):
             offset, suffix = (not is_directory and names.parse_file_name(name)) or (Offset(-1), "")
@@ -181,6 +198,7 @@ class Recovery:
             dict.fromkeys(others[names.TIME_INDEX]),
             others[names.TXN_INDEX],
             sorted(others[names.SNAPSHOT]),
+            sorted(others[names.ONCE]),
         )
 
     def _remove(self, name: str) -> None:
@@ -298,7 +316,7 @@ class Recovery:
             for step in verify(file, position, size_bytes):
                 self._expect(segment, step.position, step.header)
                 self._note(segment, step.header)
-                self._tail.append(_Past(step.header, marker_at(file, step)))
+                self._tail.append(_past_of(file, step))
         except BrokenBatchError as broken:
             if segment.next_offset < self._trusted:
                 self._report(f"{segment.log.name}: {broken}")
@@ -412,11 +430,11 @@ class Recovery:
             written = []
         epochs = LeaderEpochs(written)
         if not written:
-            for header, _ in self._past(log_start, self._trusted):
+            for header, *_ in self._past(log_start, self._trusted):
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
         if not self._marks.clean:
             epochs.truncate_to(self._trusted)
-        for header, _ in self._tail:
+        for header, *_ in self._tail:
             if header.partition_leader_epoch >= 0:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
         epochs.truncate_to(log_end)
@@ -427,15 +445,29 @@ class Recovery:
     def _replay_producers(self, producers: ProducerStates, since: Offset) -> None:
         """Retired segments count too: their producers may be in no snapshot yet."""
         for past in self._retired_past(since):
-            producers.replay(*past)
+            producers.replay(past.header, past.marker)
         if any(one.next_offset > since for one in self._retired):
             producers.forget_transactions()
         if since < self._trusted:
             for past in self._past(since, self._trusted):
-                producers.replay(*past)
+                producers.replay(past.header, past.marker)
         for ended in _aborted(producers, self._tail):
             if ended.last_offset >= self._segments[0].base_offset:
                 self._segment_of(ended.last_offset).note_aborted(ended)
+
+    def _replay_once(
+        self, found: list[Offset], snapshot: Offset, log_end: Offset
+    ) -> tuple[OnceWindow, OnceFiles]:
+        """Idempotency keys: those on disk, and those of batches behind the snapshot.
+
+        A valid snapshot vouches for what was written beside it, unless that is damaged.
+        """
+        window, files = OnceWindow(), OnceFiles(self._disk, self._path)
+        whole = files.load(found, log_end, window)
+        since = snapshot if whole else min(snapshot, files.written_to)
+        for past in chain(self._retired_past(since), self._past(since, self._trusted), self._tail):
+            window.note(past.once)
+        return window, files
 
     def _segment_of(self, offset: Offset) -> Segment:
         bases = [one.base_offset for one in self._segments]
@@ -447,7 +479,7 @@ class Recovery:
                 with suppress(BrokenBatchError):
                     for step in verify(segment.file(), 0, segment.size_bytes):
                         if step.header.base_offset >= since:
-                            yield _Past(step.header, marker_at(segment.file(), step))
+                            yield _past_of(segment.file(), step)
 
     def _past(self, since: Offset, upto: Offset) -> Iterator[_Past]:
         """The trusted batches from ``since`` on, as far as they can be followed."""
@@ -458,7 +490,7 @@ class Recovery:
             try:
                 for step in walk(segment.file(), start, segment.size_bytes):
                     if since <= step.header.base_offset < upto:
-                        yield _Past(step.header, marker_at(segment.file(), step))
+                        yield _past_of(segment.file(), step)
             except BrokenBatchError:
                 continue
 
@@ -495,9 +527,13 @@ class Recovery:
         )
 
 
+def _past_of(file: ReadableFile, step: Step) -> _Past:
+    return _Past(step.header, marker_at(file, step), once_at(file, step))
+
+
 def _aborted(producers: ProducerStates, past: Iterable[_Past]) -> Iterator[EndedTransaction]:
     """Replay the past; the transactions that were aborted in it, by their markers."""
-    for header, marker in past:
+    for header, marker, _ in past:
         ended = producers.replay(header, marker)
         if ended is not None and marker is not None and not marker.committed:
             yield ended

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from waystation.model.offsets import Millis, Offset
 from waystation.replication.epochs import LeaderEpochs
 from waystation.storage.disk import Disk, DiskFile
+from waystation.storage.once_files import OnceFiles
+from waystation.storage.once_window import OnceWindow
 from waystation.storage.open_files import OpenFiles
 from waystation.storage.producer_state import ProducerStates
 from waystation.storage.reserve import Reserve
@@ -95,6 +97,8 @@ class Opened(NamedTuple):
     """Segments that end before the log's start and wait to be dropped."""
     clean_end: Offset
     """The end of what was compacted."""
+    once: OnceWindow
+    once_files: OnceFiles
 
 
 class Pending(Protocol):

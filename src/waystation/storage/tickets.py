@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from waystation.model.offsets import Offset
 from waystation.storage import names
 from waystation.storage.disk import Disk
+from waystation.storage.once_files import OnceChunk, OnceFiles
 from waystation.storage.segment import Segment
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -72,7 +73,7 @@ class CheckpointTicket:
     """After ``sync`` recovery need not look at anything before ``end``.
 
     The order matters: a snapshot is proof that everything before it was synced, the log as
-    well as its indexes and their names, so it comes last.
+    well as its indexes, idempotency keys and their names, so it comes last.
     """
 
     __slots__ = (
@@ -84,6 +85,7 @@ class CheckpointTicket:
         "epochs",
         "indexes",
         "new_names",
+        "once",
         "snapshots",
     )
 
@@ -97,6 +99,7 @@ class CheckpointTicket:
         epochs: bytes | None,
         new_names: bool,
         cuts: int,
+        once: OnceChunk,
     ) -> None:
         """``new_names`` is true if a file was made since the last checkpoint."""
         self._disk = disk
@@ -106,10 +109,11 @@ class CheckpointTicket:
         self.snapshots = snapshots
         self.epochs = epochs
         self.new_names = new_names
+        self.once = once
         self.end = snapshots[-1].offset
         self.cuts = cuts
 
-    def sync(self) -> None:
+    def sync(self, once_files: OnceFiles) -> None:
         """Raises ``OSError``; one of ``NO_SPACE`` has harmed nothing."""
         for file in (*self._files, *(sync.file for sync in self.indexes)):
             file.datasync()
@@ -120,6 +124,7 @@ class CheckpointTicket:
             self._disk.rename(temporary, path)
         if self.new_names or self.epochs is not None:
             self._disk.sync_directory(self._folder)
+        once_files.write(self.once)
         for snapshot in self.snapshots:
             name = names.file_name(snapshot.offset, names.SNAPSHOT)
             self._write(self._folder / name, snapshot.content)

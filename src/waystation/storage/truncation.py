@@ -1,9 +1,9 @@
 """Cutting the end off a log that is open: a follower whose tail no leader has.
 
 The order matters.  First whatever could bring the tail back goes, for good: the journal's entries
-of it, snapshots behind the cut, and a recovery point past it.  Only then the tail itself.  A crash
-in between leaves a log that recovery verifies from before the cut, and that is cut again when its
-leader says so.
+of it, snapshots and idempotency keys behind the cut, and a recovery point past it.  Only then the
+tail itself.  A crash in between leaves a log that recovery verifies from before the cut, and that
+is cut again when its leader says so.
 
 The loop waits for a cut: nobody may see a log between two of its states.  What takes long is
 therefore done before or after.  Which producers are known then, for which up to a segment must be
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from waystation.model.offsets import Millis, Offset
 from waystation.runtime.regions import ReadableFile
 from waystation.storage.log import Log
+from waystation.storage.once_window import OnceWindow
 from waystation.storage.producer_state import ProducerStates
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import decode_snapshot
@@ -128,6 +129,7 @@ def truncate_to(log: Log, offset: Offset, plan: CutPlan | None = None) -> None:
     log.epochs.truncate_to(last.next_offset)
     log.replace_segments(kept, last.next_offset)
     log.producers = _producers(log) if known is None else known
+    log.once.cut(last.next_offset)
 
 
 def start_at(log: Log, offset: Offset) -> None:
@@ -144,6 +146,7 @@ def start_at(log: Log, offset: Offset) -> None:
     log.directory.disk.sync_directory(log.path)
     log.epochs.clear()
     log.producers = ProducerStates()
+    log.once = OnceWindow()
     log.replace_segments([fresh], offset)
 
 
@@ -153,6 +156,7 @@ def _stop_vouching(log: Log, offset: Offset) -> None:
         if snapshot > offset:
             log.directory.disk.unlink(log.snapshot_path(snapshot))
     log.snapshots = [one for one in log.snapshots if one <= offset]
+    log.once_files.cut(offset)
     log.directory.disk.sync_directory(log.path)
     if log.recovery_point > offset:
         log.recovery_point = max(offset, Offset(0))

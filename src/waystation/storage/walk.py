@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from waystation.model.errors import CorruptBatchError
 from waystation.records.control import Marker, read_marker
-from waystation.records.header import FRAME_BYTES, HEADER_BYTES, BatchHeader, check, peek
+from waystation.records.header import FRAME_BYTES, HEADER_BYTES, ONCE, BatchHeader, check, peek
+from waystation.records.once import OnceEntry, entries_of
 from waystation.runtime.regions import ReadableFile
 
 _WINDOW_BYTES = 8 << 10
@@ -85,6 +86,16 @@ def marker_at(file: ReadableFile, step: Step) -> Marker | None:
         return read_marker(file.pread(step.header.size_bytes, step.position))
     except CorruptBatchError:
         return None
+
+
+def once_at(file: ReadableFile, step: Step) -> list[OnceEntry]:
+    """The idempotency keys in a batch; none in most batches, nor where it is damaged."""
+    if not step.header.attributes & ONCE:
+        return []
+    try:
+        return entries_of(file.pread(step.header.size_bytes, step.position))
+    except CorruptBatchError:
+        return []
 
 
 def go_through(file: ReadableFile, end: int, take: Callable[[memoryview, int], int]) -> None:

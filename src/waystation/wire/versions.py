@@ -97,6 +97,7 @@ class ApiKey(IntEnum):
     CANCEL_REDRIVE = 10_032
     QUEUE_STATUS = 10_040
     FIND_MESSAGES = 10_050
+    PRODUCE_ONCE = 10_060
 
 
 class Versions(NamedTuple):
@@ -200,4 +201,5 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.CANCEL_REDRIVE: _spoken("0", "0+"),
     ApiKey.QUEUE_STATUS: _spoken("0", "0+"),
     ApiKey.FIND_MESSAGES: _spoken("0", "0+"),
+    ApiKey.PRODUCE_ONCE: _spoken("0", "0+"),
 }

@@ -1,0 +1,199 @@
+"""Idempotency keys on disk: what a snapshot is for producers, but written once and not anew.
+
+A checkpoint adds what is new as one chunk to the newest ``.once`` file, before it writes its
+snapshot.  A valid snapshot is therefore proof that all keys before it are in these files.
+
+1. A chunk counts only if its checksum matches and it ends where the log still is.  From the first
+   that does not, everything is cut off, and found again in the log behind the last that does.
+2. A file goes when the last of its keys has been forgotten, not before.
+3. Cutting the log cuts the files first: no key of a tail that is gone ever comes back.
+
+A chunk is a checksum, how many entries it has, the offsets ``[since, end)`` that it speaks of, and
+the entries, as ``once_window.py`` keeps them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from waystation.model.offsets import Millis, Offset
+from waystation.storage import names
+from waystation.storage.disk import Disk
+from waystation.storage.once_window import ENTRY_BYTES, OnceWindow, entries_before, newest_in
+from waystation.telemetry.logs import get_logger
+
+__all__ = ["OnceChunk", "OnceFiles"]
+
+_HEAD = Struct(">IIqq")
+_CRC_BYTES: Final = 4
+_FILE_BYTES: Final = 4 << 20
+_events = get_logger("storage")
+
+
+class OnceChunk(NamedTuple):
+    """What a checkpoint adds."""
+
+    since: Offset
+    end: Offset
+    entries: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in a file."""
+        return _HEAD.size + len(self.entries)
+
+    def before(self, offset: Offset) -> "OnceChunk | None":
+        """What it says of what lies before ``offset``; ``None`` if that is nothing."""
+        if self.end <= offset:
+            return self
+        if self.since >= offset:
+            return None
+        return OnceChunk(self.since, offset, entries_before(self.entries, offset))
+
+    def encode(self) -> bytes:
+        """As it lies in a file."""
+        count = len(self.entries) // ENTRY_BYTES
+        body = _HEAD.pack(0, count, self.since, self.end)[_CRC_BYTES:] + self.entries
+        return crc32c(body).to_bytes(_CRC_BYTES, "big") + body
+
+
+class _File:
+    """One of the files, as far as its chunks are whole."""
+
+    __slots__ = ("chunks", "name", "newest")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.newest = Millis(0)
+        """When the last of its keys was stored."""
+        self.chunks: list[tuple[int, Offset]] = []
+        """Where each ends, in the file and in the log."""
+
+    @property
+    def size_bytes(self) -> int:
+        return self.chunks[-1][0] if self.chunks else 0
+
+    def add(self, chunk: OnceChunk) -> None:
+        self.newest = max(self.newest, newest_in(chunk.entries))
+        self.chunks.append((self.size_bytes + chunk.size_bytes, chunk.end))
+
+
+class OnceFiles:
+    """The files of one log.  Changed only under the log's lock, or before it is open."""
+
+    __slots__ = ("_disk", "_files", "_path", "forgotten", "written_to")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk, self._path = disk, path
+        self._files: list[_File] = []
+        self.written_to = Offset(0)
+        """All keys before it are on disk."""
+        self.forgotten = Millis(0)
+        """What was stored before that is remembered no more."""
+
+    # --- opening --------------------------------------------------------------------------------
+
+    def load(self, found: list[Offset], log_end: Offset, window: OnceWindow) -> bool:
+        """Let ``window`` know what the files hold; false if something had to be cut off."""
+        whole = True
+        for offset in sorted(found):
+            name = names.file_name(offset, names.ONCE)
+            whole = whole and self._load(name, log_end, window)
+            if not whole and (not self._files or self._files[-1].name != name):
+                self._disk.unlink(self._path / name)
+        if not whole:
+            _events.warning("once.cut", path=str(self._path), log_end=self.written_to)
+            self._disk.sync_directory(self._path)
+        window.fresh_since = self.written_to
+        return whole
+
+    def _load(self, name: str, log_end: Offset, window: OnceWindow) -> bool:
+        """Take over the chunks of one file that count; whether those are all."""
+        content, file = self._disk.read(self._path / name), _File(name)
+        for chunk in _chunks_in(content):
+            if not self.written_to <= chunk.end <= log_end:
+                break
+            file.add(chunk)
+            window.load(chunk.entries)
+            self.written_to = chunk.end
+        if file.chunks:
+            self._files.append(file)
+        if file.size_bytes == len(content):
+            return bool(content)
+        if file.chunks:
+            opened = self._disk.open(self._path / name)
+            opened.truncate(file.size_bytes)
+            opened.datasync()
+        return False
+
+    # --- a checkpoint ---------------------------------------------------------------------------
+
+    def write(self, chunk: OnceChunk) -> None:
+        """Add a chunk, for good; any thread, under the log's lock."""
+        if chunk.entries:
+            fresh = not self._files or self._files[-1].size_bytes >= _FILE_BYTES
+            if fresh:
+                self._files.append(_File(names.file_name(chunk.end, names.ONCE)))
+            last = self._files[-1]
+            file = self._disk.open(self._path / last.name, create=True)
+            # What a failed attempt has left may be longer than this one.
+            file.truncate(last.size_bytes)
+            file.pwrite(chunk.encode(), last.size_bytes)
+            file.datasync()
+            if fresh:
+                self._disk.sync_directory(self._path)
+            last.add(chunk)
+        self.written_to = chunk.end
+
+    def drop_forgotten(self) -> None:
+        """Remove files of which nothing is remembered; any thread, under the log's lock."""
+        while self._files and self._files[0].newest < self.forgotten:
+            self._disk.unlink(self._path / self._files.pop(0).name)
+
+    # --- cutting --------------------------------------------------------------------------------
+
+    def cut(self, offset: Offset) -> None:
+        """Let nothing here speak of ``offset`` or what follows it; what is before it stays."""
+        while self._files and self._files[-1].chunks[-1][1] > offset:
+            last = self._files.pop()
+            path = self._path / last.name
+            kept = [
+                before
+                for one in _chunks_in(self._disk.read(path))
+                if (before := one.before(offset))
+            ]
+            if kept:
+                # In one step: a snapshot before the cut may go on vouching for what is kept.
+                self._disk.replace(path, b"".join(one.encode() for one in kept))
+                file = _File(last.name)
+                for chunk in kept:
+                    file.add(chunk)
+                self._files.append(file)
+            else:
+                self._disk.unlink(path)
+        self.written_to = min(self.written_to, max(offset, Offset(0)))
+
+    def clear(self) -> None:
+        """Say nothing at all."""
+        self.cut(Offset(-1))
+
+
+def _chunks_in(content: bytes) -> Iterator[OnceChunk]:
+    at = 0
+    while (chunk := _chunk_at(content, at)) is not None:
+        yield chunk
+        at += chunk.size_bytes
+
+
+def _chunk_at(content: bytes, at: int) -> OnceChunk | None:
+    """The chunk there, if it is whole."""
+    if len(content) - at < _HEAD.size:
+        return None
+    checksum, count, since, end = _HEAD.unpack_from(content, at)
+    behind = at + _HEAD.size + count * ENTRY_BYTES
+    if behind > len(content) or crc32c(memoryview(content)[at + _CRC_BYTES : behind]) != checksum:
+        return None
+    return OnceChunk(Offset(since), Offset(end), content[at + _HEAD.size : behind])

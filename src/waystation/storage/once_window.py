@@ -1,0 +1,178 @@
+"""Which idempotency keys a partition remembers, and the messages that came with them.
+
+1. The newest message of a key is found by the key's hash for as long as the window says.
+2. Every replica that has the same batches remembers the same, and so does one that was restarted
+   (``once_files.py``): the batches alone decide, no clock.
+3. What is cut off the log is forgotten with it; what retention or compaction take is not.
+4. A key takes 48 bytes, and what memory is lost to growing; nothing is kept per key but that.
+
+Keys lie in buckets by the first bits of their hash, in the order of their offsets.  A bucket is
+searched as one string of bytes: of a million keys it has 250, which takes some microseconds.
+"""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import Final
+
+from waystation.model.offsets import Millis, Offset
+from waystation.records.once import OnceEntry
+
+__all__ = ["ENTRY_BYTES", "OnceWindow", "entries_before", "newest_in"]
+
+_ENTRY = Struct(">16sq8sqq")
+ENTRY_BYTES: Final = _ENTRY.size
+_OFFSET = Struct(">q")
+_OFFSET_AT: Final = 16
+_AT: Final = 32
+_BUCKET_SHIFT: Final = 4
+_EXPIRE_AGAIN_MS: Final = 1_000
+_NEVER: Final = Offset((1 << 63) - 1)
+
+
+class OnceWindow:
+    """The keys of one partition.  Belongs to the loop's thread."""
+
+    __slots__ = ("_buckets", "_count", "_expired_at", "_fresh", "fresh_since")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, bytearray] = {}
+        self._count = 0
+        self._expired_at = Millis(0)
+        self._fresh = bytearray()
+        self.fresh_since = Offset(0)
+        """From which offset on what is fresh is gathered; else it is looked for when wanted."""
+
+    def __len__(self) -> int:
+        """How many are remembered, some of them perhaps for longer than they must be."""
+        return self._count
+
+    def __iter__(self) -> Iterator[OnceEntry]:
+        for bucket in self._buckets.values():
+            for fields in _ENTRY.iter_unpack(bytes(bucket)):
+                yield OnceEntry._make(fields)
+
+    def find(self, hashed: bytes) -> OnceEntry | None:
+        """The newest message of a key, however old it is."""
+        bucket = self._buckets.get(_bucket(hashed))
+        if bucket is None:
+            return None
+        at = bucket.rfind(hashed)
+        while at > 0 and at % ENTRY_BYTES:
+            # Sixteen bytes of something else; begin before them.
+            at = bucket.rfind(hashed, 0, at + len(hashed) - 1)
+        return None if at < 0 else OnceEntry._make(_ENTRY.unpack_from(bucket, at))
+
+    # --- what the log says ----------------------------------------------------------------------
+
+    def note(self, entries: Iterable[OnceEntry]) -> None:
+        """Remember messages that were appended, or are found in the log.
+
+        Those that are remembered already are passed over, which is why a log may be replayed
+        from any point before its end.
+        """
+        for entry in entries:
+            packed = _ENTRY.pack(*entry)
+            if self._add(packed, entry.hashed, entry.offset):
+                self._fresh += packed
+
+    def load(self, packed: bytes) -> None:
+        """Remember what ``take_fresh`` gave once."""
+        for at in range(0, len(packed), ENTRY_BYTES):
+            one = packed[at : at + ENTRY_BYTES]
+            self._add(one, one, _OFFSET.unpack_from(one, _OFFSET_AT)[0])
+
+    def _add(self, packed: bytes, hashed: bytes, offset: int) -> bool:
+        bucket = self._buckets.setdefault(_bucket(hashed), bytearray())
+        if bucket and _last_offset(bucket) >= offset:
+            return False
+        bucket += packed
+        self._count += 1
+        return True
+
+    def cut(self, offset: Offset) -> None:
+        """Forget everything from ``offset`` on: it was cut off the log."""
+        for number, bucket in list(self._buckets.items()):
+            end = len(bucket)
+            while end and _OFFSET.unpack_from(bucket, end - ENTRY_BYTES + _OFFSET_AT)[0] >= offset:
+                end -= ENTRY_BYTES
+            self._keep(number, bucket, 0, end)
+        self._fresh, self.fresh_since = bytearray(), _NEVER
+
+    def expire(self, now: Millis, before: Millis) -> None:
+        """Forget what was stored before ``before``, unless that was done a moment ago."""
+        if 0 <= now - self._expired_at < _EXPIRE_AGAIN_MS:
+            return
+        self._expired_at = now
+        for number, bucket in list(self._buckets.items()):
+            start = 0
+            while start < len(bucket) and _OFFSET.unpack_from(bucket, start + _AT)[0] < before:
+                start += ENTRY_BYTES
+            self._keep(number, bucket, start, len(bucket))
+
+    def _keep(self, number: int, bucket: bytearray, start: int, end: int) -> None:
+        gone = len(bucket) - (end - start)
+        if not gone:
+            return
+        self._count -= gone // ENTRY_BYTES
+        if start == end:
+            del self._buckets[number]
+        else:
+            self._buckets[number] = bucket[start:end]
+
+    # --- what a checkpoint writes ---------------------------------------------------------------
+
+    def take_fresh(self, written_to: Offset, end: Offset) -> bytes:
+        """What is new since ``written_to``, where ``end`` is the end of the log.
+
+        What was taken before and never written is taken again.
+        """
+        if written_to < self.fresh_since:
+            self._fresh = self._since(written_to)
+        taken, self._fresh, self.fresh_since = bytes(self._fresh), bytearray(), end
+        return taken
+
+    def _since(self, offset: Offset) -> bytearray:
+        fresh = bytearray()
+        for bucket in self._buckets.values():
+            start = len(bucket)
+            while (
+                start and _OFFSET.unpack_from(bucket, start - ENTRY_BYTES + _OFFSET_AT)[0] >= offset
+            ):
+                start -= ENTRY_BYTES
+            fresh += bucket[start:]
+        return fresh
+
+    def copied(self) -> "OnceWindow":
+        """The same, for a log whose files say nothing of it yet."""
+        other = OnceWindow()
+        other._buckets = {number: bucket[:] for number, bucket in self._buckets.items()}
+        other._count, other.fresh_since = self._count, _NEVER
+        return other
+
+
+def entries_before(packed: bytes, offset: Offset) -> bytes:
+    """The entries among ``packed`` that lie before ``offset``."""
+    return b"".join(
+        packed[at : at + ENTRY_BYTES]
+        for at in range(0, len(packed), ENTRY_BYTES)
+        if _OFFSET.unpack_from(packed, at + _OFFSET_AT)[0] < offset
+    )
+
+
+def newest_in(packed: bytes) -> Millis:
+    """When the last of the entries in ``packed`` was stored."""
+    return Millis(
+        max(
+            (_OFFSET.unpack_from(packed, at)[0] for at in range(_AT, len(packed), ENTRY_BYTES)),
+            default=0,
+        )
+    )
+
+
+def _bucket(hashed: bytes) -> int:
+    return int.from_bytes(hashed[:2], "big") >> _BUCKET_SHIFT
+
+
+def _last_offset(bucket: bytearray) -> int:
+    offset: int = _OFFSET.unpack_from(bucket, len(bucket) - ENTRY_BYTES + _OFFSET_AT)[0]
+    return offset
