@@ -423,11 +423,7 @@ class Partition:
             raise NotEnoughReplicasError(self.name, state.in_sync.size, state.min_insync)
         if self._doubt is not None:
             raise self._doubt
-        appended = self.log.append(batch, peek(batch), state.epoch, now)
-        self.log.plain_from = self.log.log_end
-        self.unflushed_records += 1
-        self._appended(state, batch, appended.base_offset)
-        return appended
+        return state
 
     def _appended(self, state: LeaderState, batch: memoryview, base: Offset) -> None:
         if state.durability == DISK:
