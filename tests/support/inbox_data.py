@@ -17,8 +17,9 @@ from waystation.testing.process import BrokerProcess
 
 TOPIC, PARTITIONS = "inbox", 16
 _KEPT = Path(__file__).parents[2] / ".cache" / "inbox"
-_FORMAT = 1
+_FORMAT = 2
 _TURN = 5_000
+_TOGETHER = 100  # about what the gateway puts together of what is sent at once
 
 
 def user_of(number: int) -> str:
@@ -74,6 +75,7 @@ class InboxData:
                 "enable.idempotence": True,
                 "queue.buffering.max.messages": 500_000,
                 "linger.ms": 50,
+                "batch.num.messages": _TOGETHER,
                 "on_delivery": told,
                 "delivery.report.only.error": True,
             }

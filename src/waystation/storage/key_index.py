@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 
 from waystation.model.errors import CorruptBatchError
 from waystation.model.offsets import Offset
-from waystation.records.batch import rows_of
 from waystation.records.endings import Aborted
 from waystation.records.header import BatchHeader, check, peek
 from waystation.records.key_entries import KeyEntries, Places, Sorting, hash_of
+from waystation.records.key_rows import rows_of_key
 from waystation.records.keys import scan_entries
 from waystation.records.record import Row
 from waystation.runtime.regions import ReadableFile
@@ -291,8 +291,8 @@ class _Search:
         if not header.is_control and not wanted.aborted.holds(header):
             self._rows += [
                 row
-                for row in rows_of(batch)
-                if row[2] == wanted.key and wanted.offset <= row[0] < wanted.end
+                for row in rows_of_key(batch, header, wanted.key)
+                if wanted.offset <= row[0] < wanted.end
             ]
         self.at = min(header.next_offset, wanted.end)
         self._bytes += header.size_bytes
