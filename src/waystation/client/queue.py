@@ -133,9 +133,10 @@ class Queue:
         key: Payload = None,
         headers: HeadersLike = (),
         priority: int | None = None,
+        idempotency_key: str | None = None,
         **timing: Unpack[Timing],
     ) -> RecordMetadata:
-        """Send one message and wait until the cluster has it.
+        """Send one message and wait until the cluster has it; once, if it has an idempotency key.
 
         Messages of one key go to one partition.  A ``priority`` from 0 to 9 is obeyed where the
         group has ``share.priority``.  With ``deliver_after``, ``deliver_at`` or ``deliver_cron``
@@ -146,7 +147,14 @@ class Queue:
             headers = [*_pairs(headers), priority_header(priority)]
         producer = await self._sender()
         try:
-            return await producer.send(self.name, value, key=key, headers=headers, **timing)
+            return await producer.send(
+                self.name,
+                value,
+                key=key,
+                headers=headers,
+                idempotency_key=idempotency_key,
+                **timing,
+            )
         except UnknownTopicError:
             raise unknown_queue(self.name) from None
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from waystation.gateway.problems import PROBLEM_JSON, Problem
-from waystation.gateway.routes import JSON, NDJSON, Call, Reply, Route, Routes
+from waystation.gateway.routes import JSON, NDJSON, Call, HeaderField, Reply, Route, Routes
 from waystation.version import VERSION
 
 __all__ = ["described", "openapi_routes"]
@@ -114,6 +114,8 @@ def _operation(
             _parameter(name, schema, route, name in declared.get("required", ()))
             for name, schema in declared["properties"].items()
         ]
+    if route.header_fields:
+        operation.setdefault("parameters", []).extend(map(_header_field, route.header_fields))
     if route.body is not None:
         content = {kind: {"schema": shape()} for kind in _body_types(route)[:1]}
         for kind in _body_types(route)[1:]:
@@ -151,6 +153,16 @@ def _parameter(name: str, schema: dict[str, Any], route: Route, required: bool) 
     if "description" in schema:
         told["description"] = schema["description"]
     return told
+
+
+def _header_field(line: HeaderField) -> dict[str, Any]:
+    return {
+        "name": line.name,
+        "in": "header",
+        "required": False,
+        "description": line.description,
+        "schema": {"type": "string", "pattern": line.pattern},
+    }
 
 
 def _body_types(route: Route) -> tuple[str, ...]:

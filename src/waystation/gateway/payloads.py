@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from waystation.client.accumulator import NewRecord
 from waystation.client.message import Message
 from waystation.client.timing import Timing, timing_headers
 from waystation.gateway.problems import ProblemError, refusal
@@ -72,6 +73,29 @@ class NewMessage(Params, frozen=True):
     ) = None
     deliver_cron: Annotated[str, Meta(description="Deliver it again and again.")] | None = None
     deliver_zone: Annotated[str, Meta(description="The time zone of deliver_cron.")] | None = None
+    idempotency_key: (
+        Annotated[
+            str,
+            Meta(
+                pattern="^[!-~]{1,255}$",
+                description="Store it once, however often it is sent with this key.",
+            ),
+        ]
+        | None
+    ) = None
+
+    def record(self, at: str = "") -> NewRecord:
+        """The message as it is sent; ``at`` is where it stands in the body.  HOT: as below."""
+        try:
+            return (
+                self.value_bytes(at),
+                self.key_bytes(at),
+                self.header_pairs(at),
+                self.partition,
+                self.timestamp_ms,
+            )
+        except (UnicodeError, msgspec.DecodeError) as error:
+            raise _not_text(error, at) from None
 
     def value_bytes(self, at: str = "") -> bytes | None:
         """The value as it is sent; ``at`` is where this message stands in the body.
@@ -219,6 +243,16 @@ def _value(given: bytes | None, values: Values) -> tuple[Any, bytes | UnsetType]
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
+
+
+def _not_text(error: Exception, at: str) -> ProblemError:
+    return refusal(
+        400,
+        "invalid-field",
+        f"what is not text cannot be sent as text: {error}",
+        field=f"{at}value",
+        remedy="UTF-8 without lone surrogates, or value_base64",
+    )
 
 
 def _both(name: str, at: str) -> ProblemError:

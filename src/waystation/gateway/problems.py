@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from waystation.client.errors import NoSuchPartitionError
+from waystation.client.once import IdempotencyConflictError
 from waystation.model.error_codes import RETRIABLE
 from waystation.model.errors import ErrorCode, WaystationError
 
@@ -53,6 +54,8 @@ def refusal(
 def problem_of(error: WaystationError) -> Problem:
     """What an error of the queue is over HTTP."""
     code = error.code
+    if isinstance(error, IdempotencyConflictError):
+        return refusal(422, "idempotency-conflict", str(error), **_ANOTHER_KEY).problem
     meaning = _NO_PARTITION if isinstance(error, NoSuchPartitionError) else _MEANINGS.get(code)
     if meaning is None:
         again = code in RETRIABLE
@@ -80,6 +83,10 @@ _LATER: Final = "try again a little later; nothing is wrong with the request"
 _BAD: Final = HTTPStatus.BAD_REQUEST
 _AWAY: Final = HTTPStatus.SERVICE_UNAVAILABLE
 
+_ANOTHER_KEY: Final = {
+    "field": "idempotency_key",
+    "remedy": "repeat the message as it was, or give this one a key of its own",
+}
 _NO_PARTITION: Final = _Meaning(
     404, "GET /v1/topics/{topic} shows the partitions there are", "partition"
 )

@@ -11,6 +11,7 @@ from waystation.client.outgoing import RecordMetadata
 from waystation.client.producer import Producer
 from waystation.client.schedule_descriptions import MessageId
 from waystation.client.timing import Timing
+from waystation.gateway.once import ONCE_HEADER, REPLAYED, once_key, once_keys
 from waystation.gateway.payloads import NewMessage
 from waystation.gateway.problems import Problem, ProblemError, problem_of, refusal
 from waystation.gateway.routes import Call, Params, Reply, Route
@@ -29,12 +30,16 @@ class Batch(Params, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a message is kept; ``schedule_id`` names one that waits for its time."""
+    """Where a message is kept; ``schedule_id`` names one that waits for its time.
+
+    ``replayed`` is there if it was sent with an idempotency key: whether it was kept before.
+    """
 
     partition: int
     offset: int
     timestamp_ms: int
     schedule_id: str | msgspec.UnsetType = msgspec.UNSET
+    replayed: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -52,12 +57,15 @@ class Outcomes(msgspec.Struct, frozen=True):
     outcomes: list[Outcome]
 
 
-async def send_message(call: Call[TopicParams, NewMessage]) -> Place:
+async def send_message(call: Call[TopicParams, NewMessage]) -> Place | Reply:
     """Send one; answered once it is kept as acks=all asks.  HOT: benchmarks/gateway/posts.py."""
     topic, message = call.parameters.topic, call.body
-    record, timing = _record(message), message.timing()
+    record, timing, key = message.record(), message.timing(), once_key(call.headers, message)
     await call.clients.topic(topic)
-    return await _sent(await call.clients.producer(), topic, record, timing)
+    place = await _sent(await call.clients.producer(), topic, record, timing, key)
+    if place.replayed is True:
+        return Reply(msgspec.json.encode(place), headers=REPLAYED)
+    return place
 
 
 async def send_messages(call: Call[TopicParams, Any]) -> Reply:
@@ -74,9 +82,14 @@ async def send_messages(call: Call[TopicParams, Any]) -> Reply:
             field="messages",
             remedy="send at least one",
         )
+    keys = once_keys(call.headers, messages)
     records, timings = await _all_ready(messages)
     await call.clients.topic(topic)
-    outcomes = await _all_sent(await call.clients.producer(), topic, records, timings)
+    producer = await call.clients.producer()
+    if keys is None:
+        outcomes = await _all_sent(producer, topic, records, timings)
+    else:
+        outcomes = await _all_once(producer, topic, records, timings, keys)
     failed = sum(one.place is None for one in outcomes)
     answer = Outcomes(len(outcomes) - failed, failed, outcomes)
     return Reply(msgspec.json.encode(answer), 207 if failed else 200)
@@ -90,11 +103,11 @@ async def _all_ready(messages: Sequence[NewMessage]) -> tuple[list[NewRecord], d
     records, timings = [], {}
     for number, message in enumerate(messages):
         try:
-            records.append(_record(message))
+            records.append(message.record())
             timing = message.timing()
         except ProblemError:
             at = f"messages[{number}]."
-            _record(message, at)
+            message.record(at)
             message.timing(at)
             raise
         if timing is not None:
@@ -122,6 +135,26 @@ async def _all_sent(
     return outcomes
 
 
+async def _all_once(
+    producer: Producer,
+    topic: str,
+    records: list[NewRecord],
+    timings: Mapping[int, Timing],
+    keys: list[str],
+) -> list[Outcome]:
+    """What became of each message that has an idempotency key."""
+    waiting = []
+    for number, (record, key) in enumerate(zip(records, keys, strict=True)):
+        sending = _sent(producer, topic, record, timings.get(number), key)
+        waiting.append(asyncio.ensure_future(sending))
+        if number % _TURN == _TURN - 1:
+            await asyncio.sleep(0)
+    for one in waiting:
+        if not one.done():
+            await asyncio.wait([one])
+    return [_outcome(one.exception() or one.result()) for one in waiting]
+
+
 async def _together(
     producer: Producer, topic: str, records: list[NewRecord]
 ) -> list[RecordMetadata | WaystationError]:
@@ -137,21 +170,13 @@ async def _together(
     return [told for one in sent for told in await one.outcomes()]
 
 
-def _record(message: NewMessage, at: str = "") -> NewRecord:
-    """A message as it is sent; ``at`` is where it stands among others."""
-    try:
-        return (
-            message.value_bytes(at),
-            message.key_bytes(at),
-            message.header_pairs(at),
-            message.partition,
-            message.timestamp_ms,
-        )
-    except (UnicodeError, msgspec.DecodeError) as error:
-        raise _not_text(error, at) from None
-
-
-async def _sent(producer: Producer, topic: str, record: NewRecord, timing: Timing | None) -> Place:
+async def _sent(
+    producer: Producer,
+    topic: str,
+    record: NewRecord,
+    timing: Timing | None,
+    once: str | None = None,
+) -> Place:
     value, key, headers, partition, timestamp_ms = record
     told = await producer.send(
         topic,
@@ -160,9 +185,12 @@ async def _sent(producer: Producer, topic: str, record: NewRecord, timing: Timin
         headers=headers,
         partition=partition,
         timestamp=timestamp_ms,
+        idempotency_key=once,
         **(timing or {}),
     )
-    return _place(told, timed=timing is not None)
+    name = msgspec.UNSET if timing is None else str(MessageId(told.partition, told.offset))
+    replayed = msgspec.UNSET if once is None else told.replayed
+    return Place(told.partition, told.offset, told.timestamp, name, replayed)
 
 
 def _outcome(told: object) -> Outcome:
@@ -176,23 +204,6 @@ def _outcome(told: object) -> Outcome:
     raise told
 
 
-def _place(told: RecordMetadata, *, timed: bool) -> Place:
-    if timed:
-        name = str(MessageId(told.partition, told.offset))
-        return Place(told.partition, told.offset, told.timestamp, name)
-    return Place(told.partition, told.offset, told.timestamp)
-
-
-def _not_text(error: Exception, at: str) -> ProblemError:
-    return refusal(
-        400,
-        "invalid-field",
-        f"what is not text cannot be sent as text: {error}",
-        field=f"{at}value" if at else "value",
-        remedy="UTF-8 without lone surrogates, or value_base64",
-    )
-
-
 PRODUCING = [
     Route(
         method="POST",
@@ -203,7 +214,8 @@ PRODUCING = [
         parameters=TopicParams,
         body=NewMessage,
         answer=Place,
-        errors=(403, 429, 504),
+        header_fields=(ONCE_HEADER,),
+        errors=(403, 422, 429, 504),
     ),
     Route(
         method="POST",
@@ -216,6 +228,7 @@ PRODUCING = [
         lines=NewMessage,
         answer=Outcomes,
         others={207: Outcomes},
+        header_fields=(ONCE_HEADER,),
         errors=(403, 429, 504),
     ),
 ]

@@ -17,6 +17,7 @@ from waystation.client.queue_receipts import HeldMessage, Receipt, Receipts
 from waystation.client.queue_sending import priority_header
 from waystation.client.receipt_settling import Outcomes as Settlings
 from waystation.client.timing import delay_ms
+from waystation.gateway.once import ONCE_HEADER
 from waystation.gateway.payloads import Moment, NewMessage, StoredMessage, Values, shown
 from waystation.gateway.problems import Problem, ProblemError, problem_of, refusal
 from waystation.gateway.producing import Outcomes, Place, send_message, send_messages
@@ -283,7 +284,8 @@ def queue_message_routes(holders: QueueHolders) -> list[Route]:
             parameters=SendParams,
             body=NewQueueMessage,
             answer=Place,
-            errors=(403, 429, 504),
+            header_fields=(ONCE_HEADER,),
+            errors=(403, 422, 429, 504),
         ),
         Route(
             method="POST",
@@ -296,6 +298,7 @@ def queue_message_routes(holders: QueueHolders) -> list[Route]:
             lines=NewQueueMessage,
             answer=Outcomes,
             others={207: Outcomes},
+            header_fields=(ONCE_HEADER,),
             errors=(403, 429, 504),
         ),
         Route(

@@ -17,7 +17,18 @@ import msgspec
 if TYPE_CHECKING:
     from waystation.gateway.clients import Clients
 
-__all__ = ["JSON", "NDJSON", "Call", "Frames", "Handler", "Params", "Reply", "Route", "Routes"]
+__all__ = [
+    "JSON",
+    "NDJSON",
+    "Call",
+    "Frames",
+    "Handler",
+    "HeaderField",
+    "Params",
+    "Reply",
+    "Route",
+    "Routes",
+]
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -62,6 +73,14 @@ Handler = Callable[[Call[Any, Any]], Awaitable[object]]
 a ``Stream`` (``streams.py``) or, if the route has frames, a ``Conversation`` (``sockets.py``)."""
 
 
+class HeaderField(NamedTuple):
+    """A line of a request's header that the call heeds; none has to be there."""
+
+    name: str
+    description: str
+    pattern: str
+
+
 class Frames(NamedTuple):
     """The types of the messages of a WebSocket."""
 
@@ -97,6 +116,7 @@ class Route:
     """What is said over the WebSocket that the call becomes; ``None`` if it becomes none."""
     waits: bool = False
     """Whether a call that may wait is given up when its caller has gone, as every GET is."""
+    header_fields: tuple[HeaderField, ...] = ()
     errors: tuple[int, ...] = ()
     """The statuses of problems beside those that the frame itself answers with."""
 
