@@ -51,6 +51,20 @@ def test_what_is_broken_is_as_broken_in_slices(values: list[Any], data: st.DataO
     )
 
 
+@pytest.mark.parametrize("wrong", [b'{"value": 1, "key": 2}', b'{"value": 1, "k": 2}', b"7", b"{,"])
+def test_a_mistake_is_told_with_its_place(wrong: bytes) -> None:
+    fine = [b'{"value": %d}' % number for number in range(100)]
+    body = b'{"messages": [' + b", ".join([*fine[:70], wrong, *fine[70:]]) + b"]}"
+
+    told = []
+    for call in (lambda: decode(body), lambda: asyncio.run(sliced(body, decode))):
+        with pytest.raises(msgspec.DecodeError) as caught:
+            call()
+        told.append(str(caught.value))
+
+    assert told[0] == told[1]
+
+
 async def test_a_large_body_leaves_turns_to_others() -> None:
     one = json.dumps({"key": "k", "value": "x" * 60}).encode()
     body = b'{"messages":[' + b",".join([one] * 100_000) + b"]}"

@@ -17,6 +17,7 @@ from waystation.apis.produce_transactions import FLAGS_AT, when_admitted
 from waystation.broker.admission import Verdict
 from waystation.broker.broker import Broker
 from waystation.messages.produce import (
+    REPEATED,
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -150,6 +151,8 @@ class _Write:
         told.log_start_offset = partition.log.log_start
         appended = partition.append(batch, self._acks, self._now, may_begin=may_begin)
         told.base_offset = appended.base_offset
+        if appended.duplicate:
+            told.error_message = REPEATED
         told.log_append_time_ms = (
             appended.append_time if partition.intake.stamps_time else NO_TIMESTAMP
         )

@@ -48,6 +48,7 @@ class Clients:
         self._producer: Producer | None = None
         self._admin: Admin | None = None
         self._router: Router | None = None
+        self._writing: Router | None = None
         self._spare: list[Router] = []
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """What has clients of its own, and ends before these do."""
@@ -75,6 +76,12 @@ class Clients:
         if self._router is None:
             return await self._made(self._first_router())
         return self._router
+
+    async def writing_router(self) -> "Router":
+        """For requests that are answered once something is stored."""
+        if self._writing is None:
+            return await self._made(self._first_writing_router())
+        return self._writing
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator["Router"]:
@@ -139,7 +146,7 @@ class Clients:
             await self._producer.abandon()
         if self._admin is not None:
             await self._admin.close()
-        for router in (self._router, *self._spare):
+        for router in (self._router, self._writing, *self._spare):
             if router is not None:
                 await router.close()
 
@@ -185,6 +192,12 @@ class Clients:
         if self._router is None:
             self._router = await self._new_router()
         return self._router
+
+    async def _first_writing_router(self) -> "Router":
+        self._check_open()
+        if self._writing is None:
+            self._writing = await self._new_router()
+        return self._writing
 
     async def _new_router(self) -> "Router":
         from waystation.client.router import Router

@@ -19,7 +19,17 @@ from waystation.gateway.routes import Params
 from waystation.model.errors import InvalidRequestError
 from waystation.records.record import Headers
 
-__all__ = ["NewHeader", "NewMessage", "StoredMessage", "Values", "shown"]
+__all__ = [
+    "Moment",
+    "NewHeader",
+    "NewMessage",
+    "StoredHeader",
+    "StoredMessage",
+    "Values",
+    "either",
+    "shown",
+    "value_as",
+]
 
 Values = Literal["text", "json", "base64"]
 Moment = Annotated[int, Meta(ge=0, le=2**63 - 1)] | str
@@ -203,8 +213,8 @@ def shown(messages: Iterable[Message], values: Values) -> list[StoredMessage]:
 
 
 def _shown(message: Message, values: Values) -> StoredMessage:
-    key, key_base64 = _either(message.key)
-    value, value_base64 = _value(message.value, values)
+    key, key_base64 = either(message.key)
+    value, value_base64 = value_as(message.value, values)
     return StoredMessage(
         message.partition,
         message.offset,
@@ -213,11 +223,11 @@ def _shown(message: Message, values: Values) -> StoredMessage:
         key_base64,
         value,
         value_base64,
-        [StoredHeader(name, *_either(one)) for name, one in message.headers],
+        [StoredHeader(name, *either(one)) for name, one in message.headers],
     )
 
 
-def _either(given: bytes | None) -> tuple[str | UnsetType | None, bytes | UnsetType]:
+def either(given: bytes | None) -> tuple[str | UnsetType | None, bytes | UnsetType]:
     if given is None:
         return None, UNSET
     try:
@@ -226,11 +236,11 @@ def _either(given: bytes | None) -> tuple[str | UnsetType | None, bytes | UnsetT
         return UNSET, given
 
 
-def _value(given: bytes | None, values: Values) -> tuple[Any, bytes | UnsetType]:
+def value_as(given: bytes | None, values: Values) -> tuple[Any, bytes | UnsetType]:
     if given is None:
         return None, UNSET
     if values == "text":
-        return _either(given)
+        return either(given)
     if values == "json":
         try:
             document = _any(given)

@@ -99,6 +99,7 @@ _MEANINGS: Final[dict[ErrorCode, _Meaning]] = {
         404, "GET /v1/groups lists the groups there are", "group"
     ),
     ErrorCode.RESOURCE_NOT_FOUND: _Meaning(404, "check the name, or create it first"),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: _Meaning(404, "begin another transaction", "transaction"),
     ErrorCode.OFFSET_OUT_OF_RANGE: _Meaning(
         416, "leave offset away to read from the oldest message on", "offset"
     ),
@@ -107,6 +108,20 @@ _MEANINGS: Final[dict[ErrorCode, _Meaning]] = {
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: _Meaning(409, "stop the members that read it", "group"),
     ErrorCode.DUPLICATE_RESOURCE: _Meaning(409, "choose another name, or delete it first"),
     ErrorCode.INVALID_TXN_STATE: _Meaning(409, "begin another transaction"),
+    ErrorCode.INVALID_PRODUCER_EPOCH: _Meaning(409, "begin another transaction", "transaction"),
+    ErrorCode.PRODUCER_FENCED: _Meaning(409, "begin another transaction", "transaction"),
+    ErrorCode.TRANSACTION_ABORTABLE: _Meaning(409, "begin another transaction", "transaction"),
+    ErrorCode.UNKNOWN_MEMBER_ID: _Meaning(
+        409, "give member_id and generation of a member, or stop the members", "member_id"
+    ),
+    ErrorCode.ILLEGAL_GENERATION: _Meaning(
+        409, "give the generation that the member is in", "generation"
+    ),
+    ErrorCode.STALE_MEMBER_EPOCH: _Meaning(
+        409, "give the epoch that the member is in", "generation"
+    ),
+    ErrorCode.FENCED_MEMBER_EPOCH: _Meaning(409, "let the member join again", "generation"),
+    ErrorCode.FENCED_INSTANCE_ID: _Meaning(409, "let the member join again", "member_id"),
     ErrorCode.INVALID_RECORD_STATE: _Meaning(409, "receive the message again"),
     ErrorCode.CONCURRENT_TRANSACTIONS: _Meaning(409, "wait for the other transaction to end"),
     ErrorCode.REASSIGNMENT_IN_PROGRESS: _Meaning(409, "wait for the move to end"),
@@ -137,7 +152,10 @@ _MEANINGS: Final[dict[ErrorCode, _Meaning]] = {
     ErrorCode.UNSUPPORTED_VERSION: _Meaning(_BAD, _CORRECT),
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: _Meaning(_BAD, _CORRECT),
     ErrorCode.POLICY_VIOLATION: _Meaning(_BAD, _CORRECT),
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: _Meaning(_BAD, _CORRECT),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: _Meaning(
+        _BAD, "a shorter one; transaction.max.timeout.ms of the brokers limits it", "timeout_ms"
+    ),
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: _Meaning(_BAD, "say less", "metadata"),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: _Meaning(403, "ask its operator", "topic"),
     ErrorCode.GROUP_AUTHORIZATION_FAILED: _Meaning(403, "ask its operator", "group"),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _Meaning(403, "ask the cluster's operator"),

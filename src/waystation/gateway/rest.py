@@ -18,6 +18,7 @@ from waystation.gateway.reading import READING
 from waystation.gateway.routes import Route, Routes
 from waystation.gateway.settings import GatewaySettings
 from waystation.gateway.topics import TOPICS
+from waystation.gateway.transactions import transaction_routes
 from waystation.gateway.webhook_running import Webhooks
 from waystation.gateway.webhooks import webhook_routes
 from waystation.telemetry.metrics import Registry
@@ -36,6 +37,8 @@ def rest_routes(
     routes = Routes([*inbox, *TOPICS, *PRODUCING, *READING, *GROUPS, *CLUSTER, *health])
     holders = QueueHolders()
     for route in [*queue_routes(holders), *queue_message_routes(holders)]:
+        routes.add(route)
+    for route in transaction_routes():
         routes.add(route)
     for route in push_routes(registry or Registry()):
         routes.add(route)
