@@ -1,5 +1,6 @@
 """Sending dead letters back in a running broker: once, in order, as chosen, over restarts."""
 
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -109,11 +110,37 @@ async def test_a_rate_is_kept_and_an_order_can_be_cancelled(node: Node) -> None:
     assert len(await everything(at, "orders")) == 80
 
 
+async def test_one_busy_partition_gets_the_whole_rate(node: Node) -> None:
+    """The others are done at once, and leave their parts to it; a little later, to be safe."""
+    at, count, rate = address(node), 28, 14.0
+    async with Admin(at) as admin:
+        await admin.create_queue("orders", 4, dead_letter_topic="dead")
+    await fill(at, "orders", *(("k", f"v{n}") for n in range(count)))
+    async with consuming(at, "orders", lambda _: "reject"):
+
+        async def are_dead() -> bool:
+            return len(await dead_letters(at, "dead")) >= count
+
+        await until(are_dead)
+    async with Admin(at) as admin:
+        dead = admin.dead_letters("dead")
+        began = time.monotonic()
+        await dead.redrive("busy", rate=rate)
+        await until(partial(is_over, dead))
+        took_s = time.monotonic() - began
+
+        moved = [one.moved for one in await dead.progress()]
+    assert sorted(moved) == [0, 0, 0, count]
+    assert (count - rate) / rate < took_s < count / (rate / 4)
+
+
 async def test_an_order_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """Whether or not a group still names the topic for its dead letters."""
     async with running(tmp_path) as node:
         await make_dead(address(node), 40)
         async with Admin(address(node)) as admin:
             await admin.dead_letters("dead").redrive("long", rate=20.0)
+            await admin.alter_configs(group="orders", unset=["share.dead.letter.topic"])
     async with running(tmp_path) as node:
         at = address(node)
 

@@ -29,6 +29,8 @@ async def answer(
         Millis(_FOREVER if request.until_ms == NO_LIMIT else request.until_ms),
         request.to_topic,
         request.rate,
+        request.total_rate,
+        tuple(request.together),
     )
     try:
         broker.check_writable(request.topic)

@@ -22,6 +22,7 @@ from waystation.broker.dead_letter_topics import DeadLetterTopics
 from waystation.broker.dead_letters import DeadLetters
 from waystation.broker.far_ends import FarEnds
 from waystation.broker.far_markers import FarMarkers
+from waystation.broker.far_redrives import FarRedrives
 from waystation.broker.far_transactions import FarTransactions
 from waystation.broker.fetch_sessions import FetchSessions
 from waystation.broker.fetching import Nearer
@@ -256,7 +257,8 @@ class Broker:
             self.replicas,
             self.share_persister,
             dead_letter_topics,
-            self.group_options,
+            FarRedrives(self.peers, lambda: self._acting_on),
+            lambda: self.share_states.exists,
             clock=clock,
             timers=self.timers,
             registry=registry,

@@ -59,11 +59,6 @@ class GroupOptions:
         groups = self._image().group_configs
         return [one for one in groups if self.of_share_group(one).dead_letter_topic]
 
-    def dead_letter_topics(self) -> set[str]:
-        """The topics that groups name for their dead letters."""
-        groups = self.groups_with_dead_letters()
-        return {self.of_share_group(one).dead_letter_topic for one in groups}
-
     def explain(self, group_id: str) -> list[Explained]:
         """Every option of a group, its value, and who gave it."""
         return explain_group(self._image(), group_id, (self._queue_base(), self._member_base()))

@@ -10,7 +10,7 @@ the order that is carried out as its notes, both by the share coordinator.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from waystation.broker.kept_queue import KeptQueue, read_state_of
@@ -41,6 +41,7 @@ from waystation.scheduling.wheel import Due
 from waystation.sharing.dead_letters import redriven_headers
 from waystation.sharing.leader import QueueLeader
 from waystation.sharing.persister import Persister, Read, StateRead
+from waystation.sharing.rate_share import RateShare
 from waystation.sharing.redrive import (
     CANCELLED,
     DONE,
@@ -65,6 +66,7 @@ _BATCH_RECORDS: Final = 500
 _BLOCKED_MAX: Final = 100
 _LOOK_AGAIN_S: Final = 1.0
 _RETRY_S, _RETRY_MAX_S = 0.1, 5.0
+_NEVER: Final = Millis(1 << 62)
 
 _events = get_logger("redrive")
 
@@ -79,6 +81,8 @@ class RedriveServices(NamedTuple):
     partitions_of: Callable[[str], int]
     """How many partitions a topic has; raises if it cannot be written to."""
     batch_bytes: Callable[[str], int]
+    done: Callable[[Sequence[int], TopicPartition, str], Awaitable[list[int]]]
+    """Which of the other partitions of a topic are done with an order."""
     moved: Counter
 
 
@@ -96,7 +100,8 @@ class RedriveDesk:
         self._out: Outbound | None = None
         self._redrive: Redrive | None = None
         self._filter: Filter | None = None
-        self._not_before = Millis(0)
+        self._not_before = self._look_at = Millis(0)
+        self._share: RateShare | None = None
         self._failures = 0
         self._wake = asyncio.Event()
         self._loading = asyncio.Lock()
@@ -140,6 +145,7 @@ class RedriveDesk:
             write=self._kept.write,
         )
         self._redrive = redrive_of(self._out.memo.get("redrive"))
+        self._share = None if self._redrive is None else RateShare(self._redrive.order)
         if not self._out.is_idle or (self._redrive is not None and self._redrive.is_running):
             self._go_on()
 
@@ -187,6 +193,7 @@ class RedriveDesk:
         end = min(order.end, self.partition.last_stable)
         order = order._replace(first=first, end=max(end, first))
         self._redrive = begun = Redrive(order, self._clock.now(), order.first)
+        self._share, self._look_at = RateShare(order), Millis(0)
         self._filter = None
         _events.info(
             "redrive.begun", id=order.id, partition=str(self.partition.name), first=first, end=end
@@ -276,6 +283,7 @@ class RedriveDesk:
         out.work()
         if not out.is_busy:
             if redrive is not None and redrive.is_running:
+                self._look_at_others(redrive.order)
                 pause_ms = self._not_before - self._clock.now()
                 if pause_ms > 0:
                     return pause_ms / 1_000
@@ -300,7 +308,8 @@ class RedriveDesk:
         self._hear_refusals(out)
         if self._filter is None and order.where:
             self._filter = Filter(order.where)
-        most = _BATCH_RECORDS if order.rate <= 0 else max(1, min(_BATCH_RECORDS, int(order.rate)))
+        rate = self._rate()
+        most = _BATCH_RECORDS if rate <= 0 else max(1, min(_BATCH_RECORDS, int(rate)))
         scan = Scan(redrive.cursor, order.end, order.since, order.until, self._filter)
         rows, end = await scanned(self.partition, scan, queue.is_settled, most)
         if self._redrive is None or not self._redrive.is_running or self.closed:
@@ -331,8 +340,28 @@ class RedriveDesk:
         for target, items in deciding:
             out.decide(target, items)
         count = sum(len(items) for _, items in deciding)
-        if redrive.order.rate > 0:
-            self._not_before = Millis(self._clock.now() + int(count * 1_000 / redrive.order.rate))
+        rate = self._rate()
+        if rate > 0:
+            self._not_before = Millis(self._clock.now() + int(count * 1_000 / rate))
+
+    # --- the rate -------------------------------------------------------------------------
+
+    def _rate(self) -> float:
+        return 0.0 if self._share is None else self._share.rate
+
+    def _look_at_others(self, order: RedriveOrder) -> None:
+        """Now and then, ask those who share the rate whether they still need their parts."""
+        share, name = self._share, self.partition.name
+        others = [] if share is None else share.others(name.partition)
+        if share is None or not others or self._clock.now() < self._look_at:
+            return
+        self._look_at = _NEVER
+
+        async def look() -> None:
+            share.heard(await self._services.done(others, name, order.id))
+            self._look_at = Millis(self._clock.now() + int(share.look_every_s * 1_000))
+
+        self._tasks.spawn(look(), f"redrive-{self._id}-others")
 
     def _hear_refusals(self, out: Outbound) -> None:
         for target in out.mover.lanes():

@@ -1,29 +1,36 @@
 """The redrives at partitions that this broker leads: made when somebody asks, or to go on.
 
-A new leader of a topic that some group names for its dead letters looks whether an order was being
-carried out there, and goes on with it.  Of other topics it hears when somebody asks again.
+A new leader asks the share coordinator whether dead letters of its partition were ever sent back,
+once per term, and goes on with an order that is not over.  Where nobody ever had a queue, there is
+nobody to ask.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 
 from waystation.broker.dead_letter_topics import DeadLetterTopics
-from waystation.broker.group_options import GroupOptions
+from waystation.broker.far_redrives import FarRedrives
 from waystation.broker.redrive_desk import RedriveDesk, RedriveServices
 from waystation.broker.replicas import Replicas
+from waystation.client.errors import is_retriable
+from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.model.errors import WaystationError
 from waystation.model.ids import NO_LEADER_EPOCH, LeaderEpoch, TopicId, TopicPartition
 from waystation.partition.partition import Partition
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
 from waystation.runtime.timers import Timers
-from waystation.sharing.persister import Persister
+from waystation.sharing.persister import Persister, StateSummary, Summarize
+from waystation.sharing.redriven import REDRIVE_GROUP
+from waystation.sharing.state_records import QueueId
 from waystation.telemetry.logs import get_logger
 from waystation.telemetry.metrics import Registry
 
 __all__ = ["Redrives"]
 
 _RETRY_S, _RETRY_MAX_S = 0.2, 10.0
+_PER_TURN = 200
+"""How many partitions are looked at before others get their turn of the loop."""
 
 _Term = tuple[TopicId, int, LeaderEpoch]
 
@@ -38,14 +45,17 @@ class Redrives:
         replicas: Replicas,
         persister: Persister,
         topics: DeadLetterTopics,
-        options: GroupOptions,
+        elsewhere: FarRedrives,
+        is_known: Callable[[], bool],
         *,
         clock: Clock,
         timers: Timers,
         registry: Registry,
     ) -> None:
+        """``is_known`` says whether any queue's state is kept."""
         self._replicas = replicas
-        self._options = options
+        self._elsewhere = elsewhere
+        self._is_known = is_known
         self._services = RedriveServices(
             persister,
             topics.courier,
@@ -53,10 +63,13 @@ class Redrives:
             timers,
             topics.partitions_of,
             topics.batch_bytes,
+            self._done,
             registry.counter("waystation_redriven_total", "Dead letters that were sent back."),
         )
         self._desks: dict[TopicPartition, RedriveDesk] = {}
         self._looked: dict[_Term, None] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._look_again = False
         self._tasks = Tasks()
 
     def desk(self, topic: str, number: int) -> RedriveDesk:
@@ -71,18 +84,15 @@ class Redrives:
         return found
 
     def follow(self) -> None:
-        """Leaders or options may have changed: give up what others lead, go on with what is new."""
+        """Leaders may have changed: give up what others lead, go on with what is led here now."""
         for name, desk in list(self._desks.items()):
             held = self._replicas.find(*name)
             if held is None or not _is_current(desk, held):
                 del self._desks[name]
                 self._tasks.spawn(desk.aclose(), f"redrive-{name}-over")
-        looked = dict(self._looked)
-        self._looked.clear()
-        for topic in sorted(self._options.dead_letter_topics()):
-            for partition in self._replicas.of_topic(topic):
-                if partition.leading:
-                    self._look(partition, looked)
+        self._look_again = True
+        if self._is_known() and (self._looking is None or self._looking.done()):
+            self._looking = self._tasks.spawn(self._look(), "redrives")
 
     async def aclose(self) -> None:
         """Send nothing more; whoever leads next goes on."""
@@ -90,11 +100,39 @@ class Redrives:
             await desk.aclose()
         await self._tasks.aclose()
 
-    def _look(self, partition: Partition, looked: Mapping[_Term, None]) -> None:
-        term = partition.topic_id, partition.name.partition, partition.leadership.epoch
-        self._looked[term] = None
-        if term not in looked:
-            self._tasks.spawn(self._resume(partition.name), f"redrive-{partition.name}")
+    async def _look(self) -> None:
+        """Ask of everything that is led here since the last look, some at a time."""
+        while self._look_again:
+            self._look_again = False
+            looked: dict[_Term, None] = {}
+            for number, partition in enumerate(list(self._replicas)):
+                if number % _PER_TURN == _PER_TURN - 1:
+                    await asyncio.sleep(0)
+                if not partition.leading or partition.name.topic in INTERNAL_TOPICS:
+                    continue
+                term = partition.topic_id, partition.name.partition, partition.leadership.epoch
+                looked[term] = None
+                if term not in self._looked:
+                    self._ask(partition.name, term)
+            self._looked = looked
+
+    def _ask(self, name: TopicPartition, term: _Term) -> None:
+        queue = QueueId(REDRIVE_GROUP, term[0], term[1])
+
+        def heard(answer: object) -> None:
+            if isinstance(answer, StateSummary):
+                self._tasks.spawn(self._resume(name), f"redrive-{name}")
+            elif isinstance(answer, WaystationError) and is_retriable(answer):
+                self._looked.pop(term, None)
+                self._services.timers.call_later(_RETRY_MAX_S, self.follow)
+
+        self._services.persister.summarize(Summarize(queue), heard)
+
+    async def _done(
+        self, numbers: Sequence[int], name: TopicPartition, redrive_id: str
+    ) -> list[int]:
+        names = [TopicPartition(name.topic, number) for number in numbers]
+        return await self._elsewhere.done(names, redrive_id)
 
     async def _resume(self, name: TopicPartition) -> None:
         """Find out whether an order is to be gone on with, however long that takes."""

@@ -106,6 +106,13 @@ class DeadLetters:
                     if timely and (redriven or not went):
                         yield DeadLetter(message, origin_of(message.headers), went)
 
+    async def judged(self, partition: int, messages: Iterable[Consumed]) -> list[DeadLetter]:
+        """What messages that somebody has read of a partition say of themselves."""
+        spans = await self.redriven(partition)
+        return [
+            DeadLetter(one, origin_of(one.headers), _covers(spans, one.offset)) for one in messages
+        ]
+
     async def get(self, partition: int, offset: int) -> DeadLetter:
         """One by its place."""
         found = self.all(partition=partition, first=offset, end=offset + 1, redriven=True)
@@ -165,7 +172,8 @@ class DeadLetters:
         """Have dead letters sent back to where they came from, or ``to`` a topic.
 
         Returns once every partition has the order; ``progress`` says how it goes.  The ``rate``,
-        in messages per second, is for all partitions together.
+        in messages per second, is for all partitions together: what those do not need that are
+        done goes to the others.
         """
         numbers = await self.partitions() if partitions is None else partitions
         orders = [
@@ -180,6 +188,8 @@ class DeadLetters:
                 where=where,
                 to_topic=to,
                 rate=rate / max(len(numbers), 1),
+                total_rate=rate,
+                together=list(numbers) if rate else [],
             )
             for number in numbers
         ]

@@ -5,7 +5,17 @@ An API of our own (10 030), versioned as Kafka's are; what it promises is in
 """
 
 from waystation.wire.message import Message, Struct
-from waystation.wire.schema import field, float64, int16, int32, int64, string, struct_of
+from waystation.wire.schema import (
+    array,
+    field,
+    float64,
+    int16,
+    int32,
+    int64,
+    string,
+    struct_of,
+    tagged,
+)
 from waystation.wire.versions import ApiKey
 
 NO_LIMIT = -1
@@ -28,6 +38,9 @@ class RedriveDeadLettersRequest(Message, api=ApiKey.REDRIVE_DEAD_LETTERS):
     where: str = field(string)
     to_topic: str = field(string)
     rate: float = field(float64)
+    # What the partitions named have together: one that is done leaves its part to the others.
+    total_rate: float = tagged(0, float64, "0+", default=0.0)
+    together: list[int] = tagged(1, array(int32), "0+")
 
 
 class RedriveState(Struct):

@@ -54,6 +54,9 @@ class RedriveOrder(NamedTuple):
     """A topic; where each came from if it is empty."""
     rate: float = 0.0
     """Messages per second at most; 0 is as fast as it goes."""
+    total_rate: float = 0.0
+    together: tuple[int, ...] = ()
+    """The partitions that share ``total_rate``, if any: then ``rate`` is of no account."""
 
 
 class Redrive(NamedTuple):
@@ -90,8 +93,9 @@ def check_order(order: RedriveOrder) -> None:
         raise InvalidRequestError(
             f"the id of a redrive has {len(order.id)} characters; 1 to {_ID_MAX} may be"
         )
-    if order.rate < 0 or order.rate != order.rate:
-        raise InvalidRequestError(f"a rate of {order.rate} messages per second; 0 is no limit")
+    for rate in (order.rate, order.total_rate):
+        if rate < 0 or rate != rate:
+            raise InvalidRequestError(f"a rate of {rate} messages per second; 0 is no limit")
     if order.first < 0 or order.end < order.first:
         raise InvalidRequestError(f"offsets from {order.first} to {order.end} are no range")
     if order.until < order.since:
@@ -168,4 +172,5 @@ def redrive_of(saved: dict[str, Any] | None) -> Redrive | None:
     if not saved:
         return None
     order = RedriveOrder(**saved["order"])
+    order = order._replace(together=tuple(order.together))
     return Redrive(**{**saved, "order": order, "blocked": tuple(saved["blocked"])})
