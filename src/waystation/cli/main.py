@@ -38,6 +38,7 @@ COMMANDS = {
     "schedule": "Send messages for later; list, cancel and re-time them.",
     "view": "Create, list, describe and delete views: filtered topics.",
     "queue": "Send, receive and acknowledge messages one by one.",
+    "webhook": "Push messages of a topic to a URL.",
     "txn": "List, describe and end transactions.",
     "cluster": "Start, watch, move and rescue several brokers.",
     "sink": "List, show and resolve what Spark writes into topics.",

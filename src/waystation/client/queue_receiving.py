@@ -48,7 +48,8 @@ class Receiving:
         self.router, self.settings = router, settings
         self._topic = topic
         self._coordinator = Coordinator(router, group_id)
-        member_id = uuid_text(SeededChance(router.chance.getrandbits(128)).new_id())
+        new_id = uuid_text(SeededChance(router.chance.getrandbits(128)).new_id())
+        member_id = settings.member_id or new_id
         self._member = QueueMember(
             router, self._coordinator, topic, member_id, settings.client_rack, self._assigned
         )

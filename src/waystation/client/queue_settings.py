@@ -45,6 +45,12 @@ class ReceivingSettings:
         at_least=1,
         doc="Refuse a batch that decompresses to more than this.",
     )
+    member_id: str = option(
+        "",
+        doc="The name of this consumer in its group, which nobody else may have; a new one if "
+        "empty. A process that was killed and comes back under its old name takes its own place, "
+        "and nobody waits for its session to end.",
+    )
     client_rack: str = option(
         "",
         doc="Where this consumer runs, as brokers name it by broker.rack.",
@@ -60,6 +66,7 @@ class QueueOptions(ConnectionOptions, total=False):
     fetch_max_bytes: int
     ack_linger_ms: int
     batch_limit_bytes: int
+    member_id: str
     client_rack: str
 
 

@@ -63,6 +63,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "share.auto.offset.reset": "earliest",
             "share.isolation.level": "read_committed",
+            # A node that was killed is still a member, with partitions of its own, for so long.
+            "share.session.timeout.ms": "9000",
+            "share.heartbeat.interval.ms": "3000",
             "share.order": self.order,
             "share.record.lock.duration.ms": str(self.timeout_ms + _LOCK_SPARE_MS),
             "max.deliveries": str(most),

@@ -60,8 +60,11 @@ class Delivery:
         figures: Figures,
         meter: "WebhookMeter",
         clock: Clock,
+        member_id: str,
     ) -> None:
+        """``member_id`` is the node's own in the group, whichever life it lives."""
         self.webhook = webhook
+        self._member_id = member_id
         self._bootstrap, self._connect = bootstrap, connect
         self._clients, self._poster = clients, poster
         self._figures, self._meter, self._clock = figures, meter, clock
@@ -106,6 +109,7 @@ class Delivery:
             group=self.webhook.group,
             connect=self._connect,
             client_id="webhooks",
+            member_id=self._member_id,
         )
         await queue.start()
         try:

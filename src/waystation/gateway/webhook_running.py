@@ -12,7 +12,7 @@ from waystation.coordination.store import CoordinationStore
 from waystation.gateway.settings import GatewaySettings
 from waystation.gateway.webhook_definitions import Definition
 from waystation.gateway.webhook_figures import Figures, together
-from waystation.gateway.webhook_meters import WebhookMeter
+from waystation.gateway.webhook_meters import declare_meters, forget_meter, webhook_meter
 from waystation.gateway.webhook_store import WebhookStore
 from waystation.gateway.webhook_targets import AllowedNetworks, parse_networks
 from waystation.model.errors import StoreUnavailableError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Webhooks"]
 
-_PUBLISH_S: Final = 5.0
+_PUBLISH_S: Final = 2.0
 _WAITING: Final = 1
 _MESSAGE_BYTES: Final = 1 << 20
 
@@ -52,6 +52,7 @@ class Webhooks:
     ) -> None:
         self.store = WebhookStore(store, node)
         self.clock = clock
+        self._node = node
         self._settings = settings
         self._bootstrap, self._connect = bootstrap, connect
         self._registry = registry
@@ -63,7 +64,7 @@ class Webhooks:
         self._poster: Poster | None = None
         self._making = asyncio.Lock()
         self._tasks = Tasks()
-        self._is_closed = False
+        declare_meters(registry)
         registry.computed(
             "waystation_webhooks_failing",
             "Webhooks of which this node has heard nothing but failures lately.",
@@ -83,7 +84,6 @@ class Webhooks:
 
     async def aclose(self) -> None:
         """Give back what is held, and close all connections to targets."""
-        self._is_closed = True
         await self._tasks.aclose()
         await asyncio.gather(*(one.aclose() for one in self._deliveries.values()))
         if self._figures:
@@ -135,6 +135,9 @@ class Webhooks:
         wanted = dict(self._wanted)
         over = [name for name, one in self._deliveries.items() if wanted.get(name) != one.webhook]
         await asyncio.gather(*(self._deliveries.pop(name).aclose() for name in over))
+        for name in over:
+            if name not in wanted:
+                forget_meter(self._registry, name)
         for name, webhook in wanted.items():
             if name not in self._deliveries:
                 self._deliveries[name] = await self._begin(webhook)
@@ -152,8 +155,9 @@ class Webhooks:
             clients=self._reached(),
             poster=await self.poster(),
             figures=known,
-            meter=WebhookMeter(self._registry, webhook.name),
+            meter=webhook_meter(self._registry, webhook.name),
             clock=self.clock,
+            member_id=f"node-{self._node}",
         )
         delivery.start()
         return delivery

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["webhook_routes"]
 
 _RESOLVE_S: Final = 5.0
-_GROUP_ENDS_S: Final = 5.0
+_NODES_LEAVE_S: Final = 5.0
+_DEAD_NODES_S: Final = 12.0
 _LOOK_AGAIN_S: Final = 0.05
 
 _events = get_logger("webhooks")
@@ -292,8 +293,7 @@ class _store_away:  # noqa: N801 - reads as the statement that it is
 
 async def _set_up(admin: "Admin", webhook: Definition, begin: str) -> None:
     """Tell the share group everything, before anybody joins it."""
-    with suppress(GroupNotFoundError):
-        await admin.delete_groups(webhook.group)  # left behind by a namesake
+    await _delete_group(admin, webhook.group, _DEAD_NODES_S)  # left behind by a namesake
     await admin.create_queue(
         webhook.topic, group=webhook.group, group_configs=webhook.group_configs()
     )
@@ -308,19 +308,28 @@ async def _set_up(admin: "Admin", webhook: Definition, begin: str) -> None:
 
 async def _tear_down(admin: "Admin", webhook: Definition) -> None:
     """Delete the group once all nodes have left it, and what it was told."""
-    ends_at = asyncio.get_running_loop().time() + _GROUP_ENDS_S
+    try:
+        await _delete_group(admin, webhook.group, _NODES_LEAVE_S)
+    except WaystationError as error:
+        # A node that died is a member for a while; a namesake would delete the group.
+        _events.warning("webhook.group.left", group=webhook.group, reason=str(error))
+        return
+    await admin.alter_configs(group=webhook.group, unset=webhook.group_configs())
+
+
+async def _delete_group(admin: "Admin", group: str, within_s: float) -> None:
+    ends_at = asyncio.get_running_loop().time() + within_s
     while True:
         try:
-            await admin.delete_groups(webhook.group)
-            break
+            await admin.delete_groups(group)
         except GroupNotFoundError:
-            break
-        except WaystationError as error:
+            return
+        except WaystationError:
             if asyncio.get_running_loop().time() > ends_at:
-                _events.warning("webhook.group.left", group=webhook.group, reason=str(error))
-                return
+                raise
             await asyncio.sleep(_LOOK_AGAIN_S)
-    await admin.alter_configs(group=webhook.group, unset=webhook.group_configs())
+        else:
+            return
 
 
 def _ready(webhook: Definition) -> Definition:
