@@ -28,7 +28,7 @@ from benchmarks.peers.rabbitmq import RabbitmqPeer
 from benchmarks.peers.waystation import WaystationPeer
 from benchmarks.progress import Steps
 from benchmarks.push.measuring import Figures, measure
-from benchmarks.push.rows import PER_SECOND, SUBSCRIBERS, WAYS, Scenario, Way
+from benchmarks.push.rows import PER_SECOND, WAYS, Scenario, Way
 from benchmarks.push.table import falls_short, render
 from benchmarks.report.results import fresh_directory
 
@@ -72,7 +72,7 @@ def _run(
                 directory = Path(given.data_dir).resolve() / "push"
                 try:
                     figures = measure(
-                        way, scenario, directory, given.subscribers, given.rate, given.seconds
+                        way, scenario, directory, given.part, given.rate, given.seconds
                     )
                 except (LoadError, NotReadyError, OSError) as error:
                     failed.append(f"{scenario.name}, {way.peer} by {way.dialect}: {error}")
@@ -109,8 +109,9 @@ def _heading(
         [
             "machine: " + ", ".join(f"{name} {value}" for name, value in host.items()),
             f"products: {versions}",
-            f"{given.subscribers:,} subscribers with {given.rate} messages/s of 200 bytes each, "
-            f"{given.seconds} s after a warm-up, {given.rounds} rounds, medians",
+            f"each subscriber is sent {given.rate} messages/s of 200 bytes, for {given.seconds} s "
+            f"after a warm-up; medians of {given.rounds} rounds"
+            + (f"; {given.part:.0%} of the subscribers" if given.part < 1 else ""),
         ]
     )
 
@@ -138,7 +139,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.push", description=__doc__)
     parser.add_argument("--rounds", type=int, help="lives of each load (default 3, quick 1)")
     parser.add_argument("--seconds", type=int, help="of each load, after warm-up (20, quick 5)")
-    parser.add_argument("--subscribers", type=int, default=SUBSCRIBERS)
+    parser.add_argument("--part", type=float, default=1.0, help="of the subscribers: 0.1")
     parser.add_argument("--rate", type=int, default=PER_SECOND, help="messages/s to each of them")
     parser.add_argument("--quick", action="store_true", help="one short round, no file")
     parser.add_argument("--peers", default="waystation,rabbitmq,nats")

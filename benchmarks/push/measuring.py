@@ -41,9 +41,13 @@ def running(peer: str, directory: Path) -> Iterator[tuple[RunningBroker, int]]:
 
 
 def measure(
-    way: Way, scenario: Scenario, directory: Path, subscribed: int, per_second: int, seconds: int
+    way: Way, scenario: Scenario, directory: Path, part: float, per_second: int, seconds: int
 ) -> Figures:
-    """Latencies of one load in a life of its own, and what it cost."""
+    """Latencies of one load in a life of its own, and what it cost.
+
+    ``part`` of the subscribers are there.
+    """
+    subscribed = max(int(scenario.subscribers * part), 1)
     with running(way.peer, directory) as (broker, port):
         dialect = dialects()[way.dialect]
         streams = min(scenario.streams, subscribed)

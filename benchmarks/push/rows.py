@@ -2,7 +2,8 @@
 
 Always so many subscribers with so many messages a second each, every one on a connection of its
 own.  What differs is how many of them are sent the same.  A stream is what a product has for it:
-a partition of a topic, a subject, a queue of one's own bound to an exchange.
+a partition of a topic, a subject, a queue of one's own bound to an exchange.  A Waystation node
+follows at most 512 of them for subscribers: 1,000 streams are the others' affair alone.
 """
 
 from __future__ import annotations
@@ -20,19 +21,17 @@ class Scenario:
 
     name: str
     streams: int
-    is_promised: bool = True
+    is_promised: bool = False
+    subscribers: int = SUBSCRIBERS
     is_queue: bool = False
     """All subscribers take from one queue, which gets what all of them are to get together."""
 
-    def published_per_s(self, subscribers: int, per_second: int) -> int:
-        """How many messages a publisher hands over."""
-        return per_second * (subscribers if self.is_queue else self.streams)
 
-
-FAN_OUT = Scenario("one stream, all are sent the same", 1)
-TENTHS = Scenario("10 streams, a tenth of the subscribers each", 10)
-OWN = Scenario("a stream for each subscriber", SUBSCRIBERS, is_promised=False)
-QUEUE = Scenario("one queue, each message to one subscriber", 1, is_promised=False, is_queue=True)
+FAN_OUT = Scenario("one stream: all are sent the same", 1, is_promised=True)
+TENTHS = Scenario("10 streams with 100 subscribers each", 10, is_promised=True)
+HUNDREDTHS = Scenario("100 streams with 10 subscribers each", 100)
+OWN = Scenario("1,000 streams with a subscriber each", SUBSCRIBERS)
+QUEUE = Scenario("a queue of 100 subscribers, acknowledged", 1, subscribers=100, is_queue=True)
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,11 @@ class Way:
 
 
 WAYS: tuple[Way, ...] = (
-    Way("waystation", "sse", (FAN_OUT, TENTHS, OWN)),
-    Way("waystation", "websocket", (FAN_OUT, TENTHS, OWN)),
+    Way("waystation", "sse", (FAN_OUT, TENTHS, HUNDREDTHS)),
+    Way("waystation", "websocket", (FAN_OUT, TENTHS, HUNDREDTHS)),
     Way("waystation", "queue-socket", (QUEUE,)),
-    Way("rabbitmq", "amqp", (FAN_OUT, TENTHS, OWN)),
+    Way("rabbitmq", "amqp", (FAN_OUT, TENTHS, HUNDREDTHS, OWN)),
     Way("rabbitmq", "amqp-queue", (QUEUE,)),
-    Way("nats", "nats", (FAN_OUT, TENTHS, OWN)),
+    Way("nats", "nats", (FAN_OUT, TENTHS, HUNDREDTHS, OWN)),
     Way("nats", "nats-queue", (QUEUE,)),
 )

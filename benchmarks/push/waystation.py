@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import socket
 import struct
 import urllib.request
@@ -18,8 +19,9 @@ from collections.abc import Sequence
 from benchmarks.push.dialects import Due, connect, read_until
 
 _TOPIC = "push"
-_CREDITS, _MORE_AT = 100, 50
-_TEXT, _MASKED = 0x81, 0x80
+_CREDIT, _MORE_AT = 100, 50
+_TEXT, _MASKED, _LONG = 0x81, 0x80, 126
+_ID = re.compile(rb'"type":"message","id":"([^"]+)"')
 _CONNECTIONS = 64
 
 
@@ -38,6 +40,8 @@ class EventStream:
         connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         header, behind = read_until(connection, b"\r\n\r\n")
         _check(header, b"HTTP/1.1 200")
+        while b"id: " not in behind:  # it begins by saying where it stands
+            behind += connection.recv(65_536)
         return connection, behind
 
     def answer(self, received: bytes, messages: int, before: int) -> bytes:
@@ -50,21 +54,32 @@ class EventStream:
 
 
 class Socket(EventStream):
-    """A WebSocket; more credits go out when half of them are used."""
+    """A WebSocket; more credit goes out when half of it is used."""
 
     def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
-        """Subscribed once the credits were sent."""
-        return _websocket(port, f"/v1/topics/{_TOPIC}/socket?partition={stream}")
+        """Subscribed once the node says that it is ready."""
+        path = f"/v1/topics/{_TOPIC}/socket?partition={stream}&credit={_CREDIT}"
+        return _websocket(port, path)
 
     def answer(self, received: bytes, messages: int, before: int) -> bytes:
-        """Credits for as many as came since the last."""
+        """Credit for as many as came since the last."""
         if (before + messages) // _MORE_AT == before // _MORE_AT:
             return b""
-        return frame({"credits": _MORE_AT})
+        return frame({"type": "credit", "messages": _MORE_AT})
 
 
-class QueueSocket(EventStream):
-    """A queue's WebSocket: every message is acknowledged."""
+class QueueSocket(Socket):
+    """A queue's WebSocket: every message is acknowledged by its id."""
+
+    def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
+        """Likewise."""
+        return _websocket(port, f"/v1/queues/{_TOPIC}/socket?credit={_CREDIT}")
+
+    def answer(self, received: bytes, messages: int, before: int) -> bytes:
+        """All ids that came, and credit as for topics."""
+        ids = [one.decode() for one in _ID.findall(received)]
+        acks = [frame({"type": "ack", "ids": ids})] if ids else []
+        return b"".join([*acks, super().answer(received, messages, before)])
 
 
 class Posting:
@@ -114,24 +129,28 @@ class Posting:
 
 
 def frame(said: object) -> bytes:
-    """A short text as a WebSocket client sends it: masked."""
+    """A text as a WebSocket client sends it: masked."""
     text = json.dumps(said).encode()
-    assert len(text) < 126, f"{len(text)} bytes are too long for a short frame"
+    short = len(text) < _LONG
+    length = bytes([_MASKED | len(text)]) if short else struct.pack(">BH", _MASKED | 126, len(text))
     mask = os.urandom(4)
-    masked = bytes(letter ^ mask[at % 4] for at, letter in enumerate(text))
-    return struct.pack(">BB", _TEXT, _MASKED | len(text)) + mask + masked
+    long_mask = int.from_bytes((mask * (len(text) // 4 + 1))[: len(text)], "big")
+    masked = (int.from_bytes(text, "big") ^ long_mask).to_bytes(len(text), "big")
+    return bytes([_TEXT]) + length + mask + masked
 
 
 def _websocket(port: int, path: str) -> tuple[socket.socket, bytes]:
     connection = connect(port)
     key = base64.b64encode(os.urandom(16)).decode()
     connection.sendall(
-        f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
-        f"sec-websocket-version: 13\r\nsec-websocket-key: {key}\r\n\r\n".encode()
+        f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\n"
+        "upgrade: websocket\r\nsec-websocket-version: 13\r\n"
+        f"sec-websocket-key: {key}\r\n\r\n".encode()
     )
     header, behind = read_until(connection, b"\r\n\r\n")
     _check(header, b"HTTP/1.1 101")
-    connection.sendall(frame({"credits": _CREDITS}))
+    while b'"ready"' not in behind:
+        behind += connection.recv(65_536)
     return connection, behind
 
 
