@@ -77,6 +77,14 @@ class Receiving:
         self.router.on_change.append(self._follow_leaders)
         self._life.spawn(self._live(), f"queue-member {self._coordinator.group_id}")
 
+    async def cut(self) -> None:
+        """Tell what was settled, and drop the connections by which messages came."""
+        self._is_closing = True
+        self._arrived.set()
+        await _with_patience(self.flushed())
+        for session in self._sessions.values():
+            session.cut()
+
     async def close(self) -> None:
         """Tell what was settled, give back what was not, and leave the group."""
         self._is_closing = True

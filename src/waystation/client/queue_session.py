@@ -124,6 +124,11 @@ class QueueSession:
         while self._fetching_since is not None:
             await asyncio.sleep(_RACE_S)
 
+    def cut(self) -> None:
+        """Drop the connection: the broker gives back at once what is held, and ends the fetch."""
+        if self._connection is not None:
+            self._connection.close()
+
     async def close(self) -> None:
         """Tell what is left to tell, and give back what is held; ``run`` has ended before."""
         batch = self._gathered()

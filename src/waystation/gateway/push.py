@@ -25,6 +25,10 @@ from waystation.gateway.push_start import SubscribeParams, check_member, wanted_
 from waystation.gateway.push_subscriber import Subscriber
 from waystation.gateway.push_tails import Tails
 from waystation.gateway.routes import Call, Route
+from waystation.gateway.sockets import Conversation
+from waystation.gateway.sockets_frames import QUEUE_FRAMES, TOPIC_FRAMES
+from waystation.gateway.sockets_queue import QueueSocketParams, queue_conversation
+from waystation.gateway.sockets_topic import TopicSocketParams, topic_conversation
 from waystation.gateway.streams import Pushed, Wire, chunk
 from waystation.model.errors import WaystationError
 from waystation.telemetry.metrics import Registry
@@ -97,6 +101,14 @@ class Push:
 
         return Pushed(follow, _EVENTS, _UNBUFFERED, _FAREWELL)
 
+    async def topic_socket(self, call: Call[TopicSocketParams, None]) -> Conversation:
+        """A topic over a WebSocket."""
+        return await topic_conversation(self, call)
+
+    async def queue_socket(self, call: Call[QueueSocketParams, None]) -> Conversation:
+        """A queue over a WebSocket."""
+        return await queue_conversation(self, call)
+
     def of(self, clients: "Clients") -> "Clients":
         """The clients, which from now on are not closed before all of this has ended."""
         if self._known is not clients:
@@ -129,5 +141,27 @@ def push_routes(registry: Registry) -> list[Route]:
             answer=StoredMessage,
             answer_types=(_EVENTS,),
             errors=(410, 416, 504),
+        ),
+        Route(
+            method="GET",
+            path="/v1/topics/{topic}/socket",
+            summary="A topic over a WebSocket, with credit; docs/push.md says what is said",
+            tag="push",
+            handler=push.topic_socket,
+            parameters=TopicSocketParams,
+            status=101,
+            frames=TOPIC_FRAMES,
+            errors=(410, 416, 504),
+        ),
+        Route(
+            method="GET",
+            path="/v1/queues/{queue}/socket",
+            summary="A queue over a WebSocket, with credit, ack and nack",
+            tag="push",
+            handler=push.queue_socket,
+            parameters=QueueSocketParams,
+            status=101,
+            frames=QUEUE_FRAMES,
+            errors=(504,),
         ),
     ]

@@ -1,0 +1,133 @@
+"""Queues over real WebSockets: what is pushed, settled, given back and counted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.push_client import PushSocket, socket
+
+from waystation.client.admin import Admin
+from waystation.client.queue import Queue
+from waystation.testing.process import BrokerProcess
+
+
+@pytest.fixture
+def http(broker: BrokerProcess) -> str:
+    return broker.http
+
+
+@pytest.fixture
+async def queue(bootstrap: str, topic: str) -> AsyncIterator[Queue]:
+    async with Admin(bootstrap) as admin:
+        await admin.create_queue(topic)
+    async with Queue(topic, bootstrap) as one:
+        yield one
+
+
+async def send(queue: Queue, count: int) -> None:
+    await asyncio.gather(*[queue.send(str(number)) for number in range(count)])
+
+
+async def test_messages_are_pushed_as_credit_allows_and_settled_once(
+    http: str, queue: Queue, topic: str
+) -> None:
+    await send(queue, 6)
+    async with socket(http, f"queues/{topic}", credit=2) as talk:
+        found = await talk.frames("message", 2)
+        assert [one["deliveries"] for one in found] == [1, 1]
+        assert found[0]["lease_ms"] > 1_000
+        await talk.say(type="ack", ids=[one["id"] for one in found], ref=1)
+        assert await talk.hear() == {"type": "settled", "settled": 2, "ref": 1}
+
+        await talk.say(type="credit", messages=100)
+        found += await talk.frames("message", 4)
+        await talk.say(type="ack", ids=[one["id"] for one in found], ref=2)
+        (told,) = await talk.frames("settled")
+
+    assert told["settled"] == 4
+    assert {one["id"] for one in told["refused"]} == {one["id"] for one in found[:2]}
+    assert sorted(one["value"] for one in found) == [str(number) for number in range(6)]
+    assert await queue.receive(10, 300) == []
+
+
+async def test_who_goes_between_receiving_and_settling_gives_back_at_once(
+    http: str, queue: Queue, topic: str
+) -> None:
+    await send(queue, 5)
+    async with socket(http, f"queues/{topic}", credit=100) as talk:
+        found = await talk.frames("message", 5)
+        await talk.say(type="ack", ids=[found[0]["id"]], ref=0)
+        await talk.frames("settled")
+
+        talk.connection.transport.abort()
+
+    again = list[str]()
+    async with asyncio.timeout(5):
+        while len(again) < 4:
+            for one in await queue.receive(10, 5_000):
+                assert one.deliveries == 2
+                again.append(one.id)
+                await queue.ack(one)
+    assert sorted(again) == sorted(one["id"] for one in found[1:])
+
+
+async def test_given_back_comes_again_and_given_up_does_not(
+    http: str, queue: Queue, topic: str
+) -> None:
+    await send(queue, 1)
+    async with socket(http, f"queues/{topic}", credit=10) as talk:
+        (one,) = await talk.frames("message")
+        await talk.say(type="nack", ids=[one["id"]])
+        (one,) = await talk.frames("message")
+        assert one["deliveries"] == 2
+
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await talk.say(type="nack", ids=[one["id"]], delay="400ms", ref="later")
+        await talk.frames("settled")
+        (one,) = await talk.frames("message")
+        assert (one["deliveries"], loop.time() - began > 0.4) == (3, True)
+
+        await talk.say(type="extend", ids=[one["id"], "0-99"], ref="more")
+        (told,) = await talk.frames("settled")
+        assert (told["settled"], told["refused"][0]["id"]) == (1, "0-99")
+
+        await talk.say(type="nack", ids=[one["id"]], requeue=False, ref="never")
+        await talk.frames("settled")
+    assert await queue.receive(10, 300) == []
+
+
+async def test_two_sockets_share_a_queue(http: str, queue: Queue, topic: str) -> None:
+    async def take(talk: PushSocket, count: int) -> list[str]:
+        found = await talk.frames("message", count)
+        await talk.say(type="ack", ids=[one["id"] for one in found], ref=0)
+        await talk.frames("settled")
+        return [one["value"] for one in found]
+
+    async with (
+        socket(http, f"queues/{topic}", credit=10) as first,
+        socket(http, f"queues/{topic}", credit=10) as second,
+    ):
+        await first.frames("ready")
+        await second.frames("ready")
+        await send(queue, 20)
+        found = await asyncio.gather(take(first, 10), take(second, 10))
+
+    assert sorted(found[0] + found[1], key=int) == [str(number) for number in range(20)]
+
+
+async def test_what_is_not_for_queues_is_refused(http: str, queue: Queue, topic: str) -> None:
+    async with socket(http, f"queues/{topic}", credit=1) as talk:
+        await talk.frames("ready")
+        for said in (
+            {"type": "commit", "positions": [{"partition": 0, "offset": 1}]},
+            {"type": "ack", "ids": []},
+            {"type": "ack", "ids": ["x"], "delay": 3},
+            {"type": "nack", "ids": ["x"], "delay": "tomorrow", "ref": 7},
+        ):
+            await talk.say(**said)
+            told = await talk.hear()
+            assert told["type"] == "error" or told["refused"], told
+        await talk.say(type="send", message={"value": "works"})
+        (one,) = await talk.frames("message")
+        assert one["value"] == "works"
