@@ -63,6 +63,19 @@ def test_lines_in_messages_out(bootstrap: str, run: Run, jobs: str) -> None:
     assert "nothing came within 50ms" in run("receive", jobs, "--wait", "50ms")[1]
 
 
+def test_whoever_sends_to_what_was_never_made_a_queue_is_told(
+    bootstrap: str, run: Run, topic: str
+) -> None:
+    assert waystation("topic", "create", topic, "--bootstrap", bootstrap).code == 0
+    unmade = run("send", topic, "--value", "x")[1]
+    run("create", topic)
+    made = run("send", topic, "--value", "y")[1]
+
+    assert f"hint: nobody has received from {topic} yet" in unmade
+    assert f"waystation queue create {topic}" in unmade
+    assert "hint" not in made
+
+
 def test_what_is_printed_is_acknowledged_unless_told(run: Run, jobs: str) -> None:
     run.send(jobs, "1", "2")
     (first,) = run.lines("receive", jobs, "--no-ack")

@@ -103,6 +103,19 @@ def send(
     sent = _run(work())
     if not as_json:
         say(f"sent {counted(sent, 'message')} to {name}")
+    if sent and _run(_is_passed_over(name, bootstrap)):
+        say(
+            f"hint: nobody has received from {name} yet, and its group begins at the end: what was "
+            f"sent before a consumer comes is never received. `waystation queue create {name}` "
+            "lets it begin with the oldest message"
+        )
+
+
+async def _is_passed_over(name: str, bootstrap: str) -> bool:
+    from waystation.client.admin import Admin
+
+    async with Admin(bootstrap, metadata_timeout_ms=PATIENCE_MS) as admin:
+        return await admin.passes_over(name)
 
 
 def _timing(after: str | None, at: str | None) -> dict[str, Any]:

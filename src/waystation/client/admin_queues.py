@@ -173,6 +173,18 @@ class QueueAdministration:
         dead = None if dead_letter_topic is None else await self._messages_in(dead_letter_topic)
         return QueueDescription(name, group_id, state, members, partitions, dead_letter_topic, dead)
 
+    async def passes_over(self, name: str, *, group: str | None = None) -> bool:
+        """Whether what is in the topic now will never be received.
+
+        So it is where nobody has received yet, and the group begins at the end, as Kafka's groups
+        do unless told.
+        """
+        options = await self._options_of(group or name)
+        if options.get(_RESET) != "latest":
+            return False
+        begun = [one.topic_name for one in await self._share_offsets(group or name)]
+        return name not in begun
+
     async def delete_queue(self, name: str, *, group: str | None = None) -> None:
         """Forget what was settled, by deleting the group; the topic and its messages stay."""
         await self.delete_groups(group or name)
