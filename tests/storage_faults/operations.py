@@ -87,7 +87,7 @@ class Trial(Lives):
     def run(self, steps: int) -> None:
         """Do ``steps`` random things, then crash once more, and close cleanly once."""
         for _ in range(steps):
-            self.step(_WEIGHTS)
+            self.step(WEIGHTS)
         self.crash()
         self.lose_power(-1)
         self.append()
@@ -407,7 +407,7 @@ class Trial(Lives):
 
 
 _PADDING = random.Random(0).randbytes(2_000)
-_WEIGHTS: Weighted = (
+WEIGHTS: Weighted = (
     (Trial.append, 20),
     (Trial.append_idempotent, 20),
     (Trial.repeat, 4),

@@ -442,6 +442,7 @@ class Log:
                 new_names=self._new_names,
                 cuts=self._cuts,
                 once=self._fresh_keys(),
+                once_files=self.once_files,
             )
         except OSError as error:
             if error.errno in NO_SPACE and self.directory.reserve.spend():
@@ -468,7 +469,7 @@ class Log:
         with self.cutting:
             if ticket.cuts != self._cuts:
                 return
-            ticket.sync(self.once_files)
+            ticket.sync()
             self.recovery_point = ticket.end
             for sync in ticket.indexes:
                 sync.owner.finish_sync(sync)

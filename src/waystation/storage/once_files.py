@@ -4,7 +4,7 @@ A checkpoint adds what is new as one chunk to the newest ``.once`` file, before 
 snapshot.  A valid snapshot is therefore proof that all keys before it are in these files.
 
 1. A chunk counts only if its checksum matches and it ends where the log still is.  From the first
-   that does not, everything is cut off, and found again in the log behind the last that does.
+   that does not, everything is found again in the log behind the last that does, and written anew.
 2. A file goes when the last of its keys has been forgotten, not before.
 3. Cutting the log cuts the files first: no key of a tail that is gone ever comes back.
 
@@ -84,11 +84,12 @@ class _File:
 class OnceFiles:
     """The files of one log.  Changed only under the log's lock, or before it is open."""
 
-    __slots__ = ("_disk", "_files", "_path", "forgotten", "written_to")
+    __slots__ = ("_damaged", "_disk", "_files", "_path", "forgotten", "written_to")
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk, self._path = disk, path
         self._files: list[_File] = []
+        self._damaged: list[str] = []
         self.written_to = Offset(0)
         """All keys before it are on disk."""
         self.forgotten = Millis(0)
@@ -97,18 +98,16 @@ class OnceFiles:
     # --- opening --------------------------------------------------------------------------------
 
     def load(self, found: list[Offset], log_end: Offset, window: OnceWindow) -> bool:
-        """Let ``window`` know what the files hold; false if something had to be cut off."""
-        whole = True
-        for offset in sorted(found):
-            name = names.file_name(offset, names.ONCE)
-            whole = whole and self._load(name, log_end, window)
-            if not whole and (not self._files or self._files[-1].name != name):
-                self._disk.unlink(self._path / name)
-        if not whole:
-            _events.warning("once.cut", path=str(self._path), log_end=self.written_to)
-            self._disk.sync_directory(self._path)
+        """Let ``window`` know what the files hold; false if some of it is damaged.
+
+        Then ``window`` has to learn the rest from the log, from ``written_to`` on, and ``mend``
+        be called: until then the files are left as they are, so that a crash hides nothing.
+        """
+        self._damaged = [names.file_name(offset, names.ONCE) for offset in sorted(found)]
+        while self._damaged and self._load(self._damaged[0], log_end, window):
+            del self._damaged[0]
         window.fresh_since = self.written_to
-        return whole
+        return not self._damaged
 
     def _load(self, name: str, log_end: Offset, window: OnceWindow) -> bool:
         """Take over the chunks of one file that count; whether those are all."""
@@ -121,13 +120,25 @@ class OnceFiles:
             self.written_to = chunk.end
         if file.chunks:
             self._files.append(file)
-        if file.size_bytes == len(content):
-            return bool(content)
-        if file.chunks:
-            opened = self._disk.open(self._path / name)
-            opened.truncate(file.size_bytes)
-            opened.datasync()
-        return False
+        return file.size_bytes == len(content) > 0
+
+    def mend(self, log_end: Offset, window: OnceWindow) -> None:
+        """Write what ``window`` has learnt where the files were damaged."""
+        name, *others = self._damaged
+        _events.warning("once.mended", path=str(self._path / name), since=self.written_to)
+        file = _File(name)
+        if self._files and self._files[-1].name == name:
+            file = self._files.pop()
+        good = self._disk.read(self._path / name)[: file.size_bytes]
+        chunk = OnceChunk(self.written_to, log_end, window.take_fresh(self.written_to, log_end))
+        self._disk.replace(self._path / name, good + chunk.encode())
+        file.add(chunk)
+        self._files.append(file)
+        self.written_to = log_end
+        for other in others:
+            self._disk.unlink(self._path / other)
+        self._disk.sync_directory(self._path)
+        self._damaged = []
 
     # --- a checkpoint ---------------------------------------------------------------------------
 

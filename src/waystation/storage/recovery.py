@@ -467,6 +467,8 @@ class Recovery:
         since = snapshot if whole else min(snapshot, files.written_to)
         for past in chain(self._retired_past(since), self._past(since, self._trusted), self._tail):
             window.note(past.once)
+        if not whole:
+            files.mend(log_end, window)
         return window, files
 
     def _segment_of(self, offset: Offset) -> Segment:

@@ -80,12 +80,13 @@ class CheckpointTicket:
         "_disk",
         "_files",
         "_folder",
+        "_once",
+        "_once_files",
         "cuts",
         "end",
         "epochs",
         "indexes",
         "new_names",
-        "once",
         "snapshots",
     )
 
@@ -100,6 +101,7 @@ class CheckpointTicket:
         new_names: bool,
         cuts: int,
         once: OnceChunk,
+        once_files: OnceFiles,
     ) -> None:
         """``new_names`` is true if a file was made since the last checkpoint."""
         self._disk = disk
@@ -109,11 +111,11 @@ class CheckpointTicket:
         self.snapshots = snapshots
         self.epochs = epochs
         self.new_names = new_names
-        self.once = once
+        self._once, self._once_files = once, once_files
         self.end = snapshots[-1].offset
         self.cuts = cuts
 
-    def sync(self, once_files: OnceFiles) -> None:
+    def sync(self) -> None:
         """Raises ``OSError``; one of ``NO_SPACE`` has harmed nothing."""
         for file in (*self._files, *(sync.file for sync in self.indexes)):
             file.datasync()
@@ -124,7 +126,7 @@ class CheckpointTicket:
             self._disk.rename(temporary, path)
         if self.new_names or self.epochs is not None:
             self._disk.sync_directory(self._folder)
-        once_files.write(self.once)
+        self._once_files.write(self._once)
         for snapshot in self.snapshots:
             name = names.file_name(snapshot.offset, names.SNAPSHOT)
             self._write(self._folder / name, snapshot.content)
