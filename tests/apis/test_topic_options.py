@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.apis.asking import TOPIC, Asking
+from tests.apis.asking import TOPIC, Asking, fetch_request, produce_request
 from tests.apis.conftest import MakeNode, coordinate
 from tests.apis.grouping import Grouping
 from tests.apis.kit import ThreadedNode, batch_of
@@ -20,6 +20,8 @@ from waystation.records.header import TimestampType, batches, peek
 from waystation.records.once import HEADER_NAME
 from waystation.runtime.chance import SystemChance
 from waystation.runtime.clock import SystemClock
+from waystation.telemetry.metrics import Histogram
+from waystation.wire.versions import ApiKey
 
 BATCH = batch_of(b"x" * 500)
 TEXT = b"all the same " * 50
@@ -497,6 +499,81 @@ def test_acks_all_waits_for_the_disk_if_told(
     lazily.produce(topic, BATCH)
 
     assert partition.safe_end == 2
+
+
+def syncs(node: ThreadedNode) -> int:
+    """How many syncs there were that somebody waited for."""
+    seconds = node.node.broker._flusher._stopwatch
+    assert isinstance(seconds, Histogram)
+    return seconds.count
+
+
+def produce_at_once(client: Asking, topic: str, batch: bytes, count: int) -> None:
+    for _ in range(count):
+        client.send(produce_request(topic, batch, 0, -1), 9)
+    for _ in range(count):
+        (told,) = client.receive(ApiKey.PRODUCE, 9).responses[0].partition_responses
+        assert told.error_code == 0
+
+
+@shows("flush.linger.ms")
+@pytest.mark.parametrize("batch", [BATCH, batch_of(b"x" * 40_000)], ids=["small", "large"])
+def test_one_sync_serves_all_that_came_while_the_topic_lingers(
+    lazy: ThreadedNode, lazily: Asking, topic: str, batch: bytes
+) -> None:
+    """Small batches go to the journal, large ones to files of their own."""
+    lazily.create(topic, flush_linger_ms="0")
+    before = syncs(lazy)
+    for _ in range(5):
+        lazily.produce(topic, batch)
+    assert syncs(lazy) - before == 5, "who is answered one by one is synced one by one"
+
+    lazily.configure(TOPIC, topic, flush_linger_ms="300")
+    lazily.produce(topic, batch)
+    before = syncs(lazy)
+    produce_at_once(lazily, topic, batch, 20)
+    assert syncs(lazy) - before <= 2
+    assert partition_of(lazy, topic).safe_end == 26, "acknowledged, and not safe"
+
+
+@shows("profile")
+def test_a_profile_is_a_default_of_other_options(
+    lazy: ThreadedNode, lazily: Asking, topic: str
+) -> None:
+    lazily.create(topic, profile="throughput")
+
+    def lingers() -> tuple[int, int]:
+        settings = partition_of(lazy, topic).settings
+        return settings.flush_linger_ms, settings.fetch_linger_ms
+
+    assert lingers() == (10, 10)
+    lazily.configure(TOPIC, topic, profile="latency")
+    assert lingers() == (0, 0)
+    lazily.configure(TOPIC, topic, flush_linger_ms="4")
+    assert lingers() == (4, 0)
+    told = lazily.alter(TOPIC, topic, {"profile": None, "flush.linger.ms": None})
+    assert (told.error_code, lingers()) == (0, (-1, -1))
+    wrong = lazily.alter(TOPIC, topic, {"profile": "speed"})
+    assert wrong.error_code == ErrorCode.INVALID_CONFIG
+    assert "must be one of balanced, latency, throughput" in (wrong.error_message or "")
+
+
+@shows("fetch.linger.ms")
+def test_a_consumer_is_answered_no_more_often_than_the_topic_says(
+    lazy: ThreadedNode, lazily: Asking, topic: str
+) -> None:
+    lazily.create(topic, fetch_linger_ms="300")
+    lazily.produce(topic, BATCH)
+    assert len(records_of(bytes(lazily.fetch(topic, 0).records or b""))) == 1
+    with lazy.client() as writer:
+        request = fetch_request(topic, 1, max_wait_ms=5_000)
+        lazily.send(request, 11)
+        for _ in range(5):
+            writer.send(produce_request(topic, BATCH, 0, -1), 9)
+            writer.receive(ApiKey.PRODUCE, 9)
+    found = lazily.receive(ApiKey.FETCH, 11).responses[0].partitions[0].records
+
+    assert len(list(batches(memoryview(bytearray(found))))) == 5
 
 
 @shows("flush.messages")

@@ -1,6 +1,7 @@
 """One fetch under way: when it ends, and with what."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from waystation.model.errors import ErrorCode
 from waystation.model.ids import TopicId
 from waystation.partition.partition import Partition
 from waystation.runtime.clock import ManualClock
-from waystation.runtime.timers import Timers
+from waystation.runtime.timers import TICK_S, Timers
 
 BATCH_BYTES = len(batch_of(b"x"))
 
@@ -270,3 +271,61 @@ async def test_without_transactions_stable_records_are_all_records(reader: Reade
     ((first, second),) = reader.answers
     assert (first.nbytes, first.last_stable, first.aborted) == (BATCH_BYTES, 1, [])
     assert (second.nbytes, second.last_stable) == (0, 0)
+
+
+def set_linger(reader: Reader, number: int, linger_ms: int) -> None:
+    partition = reader.partitions[number]
+    partition.reconfigure(replace(partition.settings, fetch_linger_ms=linger_ms))
+
+
+async def test_a_reader_is_answered_no_more_often_than_its_topic_says(reader: Reader) -> None:
+    set_linger(reader, 0, 10)
+    fill(reader.partitions[0])
+    reader.fetch(at(0))
+    assert len(reader.answers) == 1, "the first is answered at once"
+    reader.fetch(at(0, 1))
+    for _ in range(3):
+        reader.pass_time(0.003)
+        fill(reader.partitions[0])
+        reader.world.turn()
+    assert len(reader.answers) == 1
+    reader.pass_time(0.001 + TICK_S)
+
+    assert [one.nbytes for one in reader.answers[1]] == [3 * BATCH_BYTES]
+    reader.fetch(at(0, 4))
+    reader.pass_time(0.1)
+    fill(reader.partitions[0])
+    reader.world.turn()
+    assert len(reader.answers) == 3, "who was not answered for long is answered at once"
+
+
+async def test_a_reader_that_is_behind_never_waits(reader: Reader) -> None:
+    set_linger(reader, 0, 10)
+    fill(reader.partitions[0], 3)
+    for number in range(3):
+        reader.fetch(at(0, number, max_bytes=BATCH_BYTES))
+
+    assert [[one.nbytes for one in found] for found in reader.answers] == [[BATCH_BYTES]] * 3
+
+
+async def test_the_least_patient_topic_decides(reader: Reader) -> None:
+    set_linger(reader, 0, 10)
+    set_linger(reader, 1, 0)
+    fill(reader.partitions[0])
+    fill(reader.partitions[1])
+    reader.fetch(at(0), at(1))
+    fill(reader.partitions[0])
+    reader.fetch(at(0, 1), at(1, 1))
+
+    assert len(reader.answers) == 2
+
+
+async def test_nobody_waits_longer_than_the_client_allows(reader: Reader) -> None:
+    set_linger(reader, 0, 1_000)
+    fill(reader.partitions[0])
+    reader.fetch(at(0))
+    reader.fetch(at(0, 1), max_wait_ms=50)
+    fill(reader.partitions[0])
+    reader.pass_time(0.06)
+
+    assert [one.nbytes for one in reader.answers[1]] == [BATCH_BYTES]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cluster.items import Items
@@ -21,7 +22,7 @@ from waystation.cluster.reassignment import reassign
 from waystation.cluster.topics import TopicSpec
 from waystation.cluster.values import ConfigValue, TopicValue, encode
 from waystation.model.ids import NodeId
-from waystation.model.settings import option, options_of
+from waystation.model.settings import BALANCED, PROFILES, option, options_of, parse_settings
 from waystation.model.topics import TopicSettings
 
 ONE = NodeId(1)
@@ -131,11 +132,96 @@ def test_another_brokers_options_do_not_count_here() -> None:
     assert topic_settings(world.image, "orders", NodeId(2), STARTED_WITH).retention_ms == 40
 
 
+WORDS = st.sampled_from([None, "latency", "throughput", "balanced"])
+NUMBERS = st.sampled_from([None, "0", "7"])
+LINGERS = {"balanced": "-1", "latency": "0", "throughput": "10"}
+
+
+def _some(**texts: str | None) -> dict[str, str]:
+    return {name.replace("_", "."): text for name, text in texts.items() if text is not None}
+
+
+@given(st.lists(st.tuples(WORDS, NUMBERS), min_size=4, max_size=4))
+def test_a_profile_decides_where_nobody_has_decided_himself(
+    layers: list[tuple[str | None, str | None]],
+) -> None:
+    texts = [_some(profile=word, flush_linger_ms=number) for word, number in layers]
+    world = world_with(*texts[:3])
+    started_with = parse_settings(TopicSettings, texts[3])
+    settings = topic_settings(world.image, "orders", ONE, started_with, texts[3])
+    explained = explain_topic(world.image, "orders", ONE, texts[3])
+    by_name = {each.name: each for each in explained}
+    profile = next((word for word, _ in layers if word), BALANCED)
+    linger = next((number for _, number in layers if number), LINGERS[profile])
+
+    assert (settings.profile, by_name["profile"].value) == (profile, profile)
+    assert (str(settings.flush_linger_ms), by_name["flush.linger.ms"].value) == (linger, linger)
+    assert str(settings.fetch_linger_ms) == by_name["fetch.linger.ms"].value == LINGERS[profile]
+    assert settings.durability == TopicSettings().durability
+
+
+def test_what_a_profile_gives_is_a_default_that_says_who_it_is_from() -> None:
+    world = world_with({"profile": "latency"}, {}, {})
+    explained = explain_topic(world.image, "orders", ONE, {"profile": "throughput"})
+    by_name = {each.name: each for each in explained}
+
+    assert by_name["flush.linger.ms"].given == (
+        ("profile", "0", Source.DEFAULT),
+        ("flush.linger.ms", "-1", Source.DEFAULT),
+    )
+    assert [tuple(each) for each in by_name["profile"].given] == [
+        ("profile", "latency", Source.TOPIC),
+        ("profile", "throughput", Source.STATIC),
+        ("profile", "balanced", Source.DEFAULT),
+    ]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_the_cluster_keeps_for_itself_has_no_profile_but_its_own(profile: str) -> None:
+    world = Items()
+    world.join(1)
+    world.create(TopicSpec("__consumer_offsets"))
+    started_with = TopicSettings(profile=profile)
+    texts = {"profile": profile}
+
+    def now_and_why() -> tuple[str, int, str, str]:
+        settings = topic_settings(world.image, "__consumer_offsets", ONE, started_with, texts)
+        explained = explain_topic(world.image, "__consumer_offsets", ONE, texts)
+        why = {each.name: each.value for each in explained}
+        lingers = settings.flush_linger_ms
+        return settings.profile, lingers, why["profile"], why["flush.linger.ms"]
+
+    assert now_and_why() == ("balanced", -1, "balanced", "-1")
+    value = encode(ConfigValue(options={"profile": "throughput"}))
+    world.commit(Changes(puts={keys.topic_config("__consumer_offsets"): value}))
+    assert now_and_why() == ("throughput", 10, "throughput", "10")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SomeBroker:
     """A broker's options, as the broker itself would hand them in."""
 
     threads: int = option(4, at_least=1, live=True, doc="How many.", kafka="num.threads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sockets:
+    """Options of a broker that have a default for a profile."""
+
+    nap_ms: int = option(1, throughput=3, live=True, doc="How long.")
+
+
+def test_a_brokers_own_options_follow_the_profile_it_was_started_with() -> None:
+    world = world_with({}, {"profile": "latency"}, {})
+    explained = explain_broker(world.image, ONE, {"profile": "throughput"}, options_of(Sockets))
+    by_name = {each.name: each for each in explained}
+
+    assert by_name["nap.ms"].given == (
+        ("profile", "3", Source.DEFAULT),
+        ("nap.ms", "1", Source.DEFAULT),
+    )
+    assert by_name["flush.linger.ms"].value == "0"
+    assert by_name["profile"].source == Source.BROKER
 
 
 def test_a_brokers_options_are_in_force_and_explained_by_their_broker_level_names() -> None:

@@ -31,7 +31,7 @@ class PatientFlusher:
     def __init__(self) -> None:
         self.wanted: dict[Log, Done] = {}
 
-    def request(self, log: Log, done: Done) -> None:
+    def request(self, log: Log, done: Done, linger_s: float = 0.0) -> None:
         self.wanted[log] = done
 
     def sync(self) -> None:

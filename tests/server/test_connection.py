@@ -9,6 +9,7 @@ import pytest
 from tests.server.conftest import Log
 from tests.server.kit import Client, Held, echo, frame, head, serving, settled, until
 from waystation.server.connection import Request, Respond
+from waystation.server.gate import GATHERING
 
 METADATA_FROM_THE_FUTURE = 99
 
@@ -309,6 +310,23 @@ async def test_a_client_that_is_owed_replies_and_sends_on_in_drops_is_still_hear
             held.answer(number)
 
         assert [(await client.reply())[0] for _ in range(80)] == list(range(80))
+
+
+@pytest.mark.parametrize(("linger_ms", "rests"), [(0, False), (20, True)])
+async def test_a_client_that_sends_in_drops_is_read_less_often_if_told(
+    linger_ms: int, rests: bool
+) -> None:
+    held = Held()
+    async with serving(held, socket_read_linger_ms=linger_ms) as server:
+        client = await server.connect()
+        for number in range(41):
+            await client.send(frame(b"", number))
+            await held.arrived(number + 1)
+        (connection,) = server.listener.connections
+
+        assert bool(connection._gate.reasons & GATHERING) == rests
+        await client.send(frame(b"", 41))
+        await held.arrived(42)
 
 
 async def test_a_client_that_goes_while_it_is_read_less_often_leaves_nothing_behind() -> None:

@@ -148,3 +148,93 @@ def test_how_long_each_sync_took_is_noted(loop: Loop, disk: SimulatedDisk) -> No
 
     assert len(stopwatch.seconds) == 1
     assert 0 <= stopwatch.seconds[0] < 10
+
+
+class Timers:
+    """Timers that go off when the test says so."""
+
+    def __init__(self) -> None:
+        self.set: list[tuple[float, Callable[[], None]]] = []
+
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
+        self.set.append((seconds, work))
+
+    def go_off(self) -> None:
+        due, self.set = self.set, []
+        for _, work in due:
+            work()
+
+
+def test_a_log_that_rests_is_synced_once_for_all_that_came_meanwhile(
+    loop: Loop, disk: SimulatedDisk
+) -> None:
+    timers, log = Timers(), new_log(disk)[1]
+    flusher = Flusher(1, loop.posted.put, None, timers.later)
+    append_values(log, b"a")
+    flusher.request(log, loop.done, 0.01)
+    loop.run_one()
+    assert (loop.told, [seconds for seconds, _ in timers.set]) == ([1], [0.01])
+
+    for value in (b"b", b"c", b"d"):
+        append_values(log, value)
+        flusher.request(log, loop.done, 0.01)
+    assert loop.told == [1], "a log was synced before its rest was over"
+    timers.go_off()
+    loop.run_one()
+
+    assert loop.told == [1, 4]
+    timers.go_off()
+    assert not timers.set, "a log rests again although nobody wanted it synced"
+    append_values(log, b"e")
+    flusher.request(log, loop.done, 0.01)
+    loop.run_one()
+    assert loop.told == [1, 4, 5], "a log that has rested waits for nothing"
+    flusher.close()
+
+
+def test_who_is_in_a_hurry_ends_the_rest(loop: Loop, disk: SimulatedDisk) -> None:
+    timers, log = Timers(), new_log(disk)[1]
+    flusher = Flusher(1, loop.posted.put, None, timers.later)
+    append_values(log, b"a")
+    flusher.request(log, loop.done, 0.01)
+    loop.run_one()
+    append_values(log, b"b")
+    flusher.request(log, loop.done)
+    loop.run_one()
+
+    assert loop.told == [1, 2]
+    timers.go_off()
+    flusher.close()
+    assert loop.told == [1, 2]
+
+
+def test_what_waits_for_the_end_of_a_rest_is_synced_before_the_flusher_closes(
+    loop: Loop, disk: SimulatedDisk
+) -> None:
+    timers, log = Timers(), new_log(disk)[1]
+    flusher = Flusher(1, loop.posted.put, None, timers.later)
+    append_values(log, b"a")
+    flusher.request(log, loop.done, 0.01)
+    loop.run_one()
+    append_values(log, b"b")
+    flusher.request(log, loop.done, 0.01)
+    flusher.close()
+
+    assert (loop.told, log.flushed_end) == ([1, 2], 2)
+
+
+def test_a_log_that_is_deleted_while_it_rests_is_left_alone(
+    loop: Loop, disk: SimulatedDisk
+) -> None:
+    timers, (directory, log) = Timers(), new_log(disk)
+    flusher = Flusher(1, loop.posted.put, None, timers.later)
+    append_values(log, b"a")
+    flusher.request(log, loop.done, 0.01)
+    loop.run_one()
+    append_values(log, b"b")
+    flusher.request(log, loop.done, 0.01)
+    directory.delete_log(log)
+    timers.go_off()
+    flusher.close()
+
+    assert (loop.told, directory.offline) == ([1], None)

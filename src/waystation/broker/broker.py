@@ -299,7 +299,9 @@ class Broker:
         )
         ClusterGauges(registry, self.node, lambda: self.image, self.controlling)
         syncs = registry.histogram("waystation_flush_seconds", "How long syncs to disk took.")
-        self._flusher = Flusher(settings.flush_threads, loop.call_soon_threadsafe, syncs)
+        self._flusher = Flusher(
+            settings.flush_threads, loop.call_soon_threadsafe, syncs, loop.call_later
+        )
         meters = TopicMeters(registry)
         self._acting_on = ClusterImage()
         self._holdings = Holdings(

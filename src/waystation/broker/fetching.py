@@ -8,7 +8,8 @@ costs nothing: partitions call it when their committed end moves.
 2. Partitions are read in the order given; the session rotates that order, so that a busy
    partition cannot starve the ones behind it.
 3. A fetch of many partitions costs the same for one record as for a hundred.  One that follows
-   a small answer to the same client closely waits a few milliseconds, to take more along.
+   a small answer to the same client closely waits a few milliseconds, to take more along; how
+   many, its topics may say (``fetch.linger.ms``).  Who is behind never waits.
 4. Who reads only what is stable gets nothing of a transaction that is open, nor of what lies
    behind it, and is told which of the transactions it gets were aborted.
 5. Who names its rack may read from followers, up to the mark that they know of, and is sent to
@@ -41,6 +42,9 @@ _MANY: Final = 16
 _SMALL_BYTES: Final = 64 << 10
 _CLOSELY_S: Final = 0.01
 _GATHER_S: Final = 0.002
+# What counts as small where topics say how long to wait: who gets more is on its way already.
+_LITTLE_BYTES: Final = 512 << 10
+_AUTO_MS: Final = -1
 
 
 class Wanted:
@@ -150,13 +154,17 @@ class LongPoll(Protocol):
 
 
 class Polls:
-    """The fetches of one client that wait, and when it was last given little."""
+    """The fetches of one client that wait, and when it was last given little.
 
-    __slots__ = ("fetches", "little_at_s")
+    Before ``rest_until_s`` it is given nothing: its topics say so.
+    """
+
+    __slots__ = ("fetches", "little_at_s", "rest_until_s")
 
     def __init__(self) -> None:
         self.fetches: dict[LongPoll, None] = {}
         self.little_at_s = -_CLOSELY_S
+        self.rest_until_s = 0.0
 
 
 class Fetch:
@@ -199,8 +207,8 @@ class Fetch:
     def start(self) -> None:
         """Answer at once if that is possible, otherwise wait."""
         limits = self._limits
-        if limits.max_wait_ms > 0 and self._is_hasty():
-            self._gathering = self._timers.call_later(_GATHER_S, self._gathered)
+        if limits.max_wait_ms > 0 and (gather_s := self._gather_s()) > 0:
+            self._gathering = self._timers.call_later(gather_s, self._gathered)
         elif limits.max_wait_ms <= 0 or limits.min_bytes <= 0 or not self._nothing_new():
             found, enough = self._read()
             if enough or limits.max_wait_ms <= 0:
@@ -216,12 +224,12 @@ class Fetch:
         wait_s = max(self._limits.max_wait_ms, 0) / 1_000
         self._timer = self._timers.call_later(wait_s, self._run_out)
 
-    def _is_hasty(self) -> bool:
-        """Whether waiting a little spares more work than it costs time."""
-        return (
-            len(self._pairs) >= _MANY
-            and self._timers.now_s() - self._polls.little_at_s < _CLOSELY_S
-        )
+    def _gather_s(self) -> float:
+        """For how long waiting spares more work than it costs time."""
+        now_s, polls = self._timers.now_s(), self._polls
+        if len(self._pairs) >= _MANY and now_s - polls.little_at_s < _CLOSELY_S:
+            return _GATHER_S
+        return polls.rest_until_s - now_s
 
     def _gathered(self) -> None:
         self._gathering = None
@@ -270,9 +278,22 @@ class Fetch:
 
     def _end(self, found: list[Found]) -> None:
         self._stop_waiting()
-        if len(found) >= _MANY and sum(one.nbytes for one in found) < _SMALL_BYTES:
-            self._polls.little_at_s = self._timers.now_s()
+        linger_ms = self._linger_ms()
+        if linger_ms == _AUTO_MS:
+            if len(found) >= _MANY and sum(one.nbytes for one in found) < _SMALL_BYTES:
+                self._polls.little_at_s = self._timers.now_s()
+        elif linger_ms > 0 and _is_little(found):
+            self._polls.rest_until_s = self._timers.now_s() + linger_ms / 1_000
         self._done(found)
+
+    def _linger_ms(self) -> int:
+        """How long the least patient topic lets the next fetch wait."""
+        lingers = {
+            partition.settings.fetch_linger_ms
+            for _, partition in self._pairs
+            if partition is not None
+        }
+        return 0 if 0 in lingers else min(lingers, default=_AUTO_MS)
 
     def _stop_waiting(self) -> None:
         self._ended = True
@@ -312,6 +333,14 @@ class Fetch:
             left -= result.nbytes
             urgent = urgent or is_urgent(result)
         return found, urgent or total >= self._limits.min_bytes
+
+
+def _is_little(found: list[Found]) -> bool:
+    """Whether an answer is small and yet all there was."""
+    total = sum(one.nbytes for one in found)
+    return 0 < total < _LITTLE_BYTES and not any(
+        one.region is not None and one.next_offset < one.high_watermark for one in found
+    )
 
 
 def _is_wary(one: Wanted) -> bool:

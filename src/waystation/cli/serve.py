@@ -33,6 +33,12 @@ Example:
 @click.option(
     "--store", help="sqlite, etcd://HOST:PORT,... or zookeeper://HOST:PORT,...  [default: sqlite]"
 )
+@click.option(
+    "--profile",
+    type=click.Choice(["balanced", "latency", "throughput"]),
+    help="What the broker is tuned for; options and topics that say otherwise win.  "
+    "[default: balanced]",
+)
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Any option, by name.")
 @click.option(
     "--processes",
@@ -52,6 +58,7 @@ def serve(
     advertise: str | None,
     http: str | None,
     store: str | None,
+    profile: str | None,
     pairs: tuple[str, ...],
     processes: int,
     insecure: bool,
@@ -81,6 +88,7 @@ def serve(
         "advertise": advertise,
         "http": http,
         "store": store,
+        "profile": profile,
         "insecure": "true" if insecure else None,
     }
     given = {name: text for name, text in flags.items() if text is not None}
@@ -101,7 +109,7 @@ def serve(
         sys.exit(2)
 
     if processes > 1:
-        shared = _shared_flags(config, store, pairs, insecure, log_level, log_format)
+        shared = _shared_flags(config, store, profile, pairs, insecure, log_level, log_format)
         sys.exit(_run_several(settings, processes, shared))
 
     from waystation.node.run import run
@@ -123,6 +131,7 @@ def _run_several(settings: "NodeSettings", processes: int, flags: list[str]) -> 
 def _shared_flags(
     config: Path | None,
     store: str | None,
+    profile: str | None,
     pairs: tuple[str, ...],
     insecure: bool,
     log_level: str | None,
@@ -132,6 +141,7 @@ def _shared_flags(
     named = {
         "--config": None if config is None else str(config),
         "--store": store,
+        "--profile": profile,
         "--log-level": log_level,
         "--log-format": log_format,
     }
@@ -156,4 +166,7 @@ def _show_options() -> None:
     for one in all_options():
         names = one.name if one.kafka in (None, one.name) else f"{one.name} ({one.kafka})"
         live = ", live" if one.live else ""
-        click.echo(f"{names} = {one.format(one.default)}{live}\n    {one.doc}")
+        by_profile = "".join(
+            f", {profile}: {one.format(value)}" for profile, value in one.profiles.items()
+        )
+        click.echo(f"{names} = {one.format(one.default)}{by_profile}{live}\n    {one.doc}")

@@ -41,6 +41,11 @@ def topic() -> None:
 @click.option(
     "--replication-factor", type=int, help="How many copies of each.  [default: the broker's]"
 )
+@click.option(
+    "--profile",
+    type=click.Choice(["balanced", "latency", "throughput"]),
+    help="What the topic is tuned for; options of its own win.  [default: the broker's]",
+)
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="An option.")
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic is there already.")
 @bootstrap_option
@@ -49,6 +54,7 @@ def create(
     name: str,
     partitions: int | None,
     replication_factor: int | None,
+    profile: str | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
     bootstrap: str,
@@ -63,7 +69,7 @@ def create(
                 name,
                 partitions,
                 replication_factor=replication_factor,
-                configs=pairs(configs, "--config"),
+                configs=_with_profile(pairs(configs, "--config"), profile),
             )
         except TopicExistsError:
             if not if_not_exists:
@@ -84,6 +90,10 @@ def create(
         say(f"created topic {name} with {counted(told['partitions'], 'partition')}")
     else:
         say(f"topic {name} exists already")
+
+
+def _with_profile(configs: dict[str, str], profile: str | None) -> dict[str, str]:
+    return configs if profile is None else {**configs, "profile": profile}
 
 
 @topic.command("list", epilog=example("waystation topic list --json"))
@@ -209,12 +219,16 @@ async def _ends(
 
 def _shown_configs(configs: dict[str, "ConfigEntry"], every: bool) -> dict[str, dict[str, Any]]:
     from waystation.client.descriptions import ConfigSource
+    from waystation.model.settings import PROFILE
 
-    return {
-        name: {"value": one.value, "source": one.source.name.lower()}
-        for name, one in sorted(configs.items())
-        if every or one.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
-    }
+    profile = configs[PROFILE].value if PROFILE in configs else None
+    shown = {}
+    for name, one in sorted(configs.items()):
+        by_profile = one.given_as == PROFILE != name
+        if every or by_profile or one.source is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+            source = f"profile {profile}" if by_profile else one.source.name.lower()
+            shown[name] = {"value": one.value, "source": source}
+    return shown
 
 
 def _partition_row(one: dict[str, Any]) -> tuple[object, ...]:

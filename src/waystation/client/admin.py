@@ -248,6 +248,7 @@ class Admin(
         request = DescribeConfigsRequest(
             resources=[DescribeConfigsResource(resource_type=kind, resource_name=name)],
             include_documentation=True,
+            include_synonyms=True,
         )
         response = await self._ask_about(broker, request, DescribeConfigsResponse)
         told = response.results[0]
@@ -260,6 +261,7 @@ class Admin(
                 one.read_only,
                 one.is_sensitive,
                 one.documentation,
+                one.synonyms[0].name if one.synonyms else one.name,
             )
             for one in told.configs
         }

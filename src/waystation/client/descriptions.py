@@ -61,6 +61,8 @@ class ConfigEntry(NamedTuple):
     read_only: bool
     sensitive: bool
     documentation: str | None
+    given_as: str = ""
+    """The option that gave the value, where another did: ``log.retention.ms``, ``profile``."""
 
 
 class ClusterDescription(NamedTuple):

@@ -5,6 +5,8 @@ the settings the broker was started with, and these over the defaults.  What is 
 not parse, because another version wrote it, is as if it were not there.
 
 One default is not the same for all: where there are three replicas or more, two must be in sync.
+Others follow the profile in force, a topic's own or its broker's.  The cluster's own topics have no
+profile but their own: whoever commits an offset waits for them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,9 +17,9 @@ from typing import NamedTuple, TypeVar
 from waystation.cluster import keys
 from waystation.cluster.configs import broker_level
 from waystation.cluster.image import ClusterImage
-from waystation.cluster.parts import TopicImage
+from waystation.cluster.parts import INTERNAL_TOPICS, TopicImage
 from waystation.model.ids import NodeId
-from waystation.model.settings import Option, options_of
+from waystation.model.settings import BALANCED, PROFILE, PROFILES, Option, options_of, profiled
 from waystation.model.topics import TopicSettings
 
 T = TypeVar("T")
@@ -74,15 +76,39 @@ def topic_settings(
 
     ``static_names`` are those that somebody gave it: a default must not be taken for a wish.
     """
+    own = image.topic_options(name).options
     with_broker = broker_settings(image, node, static)
-    settings = _overlaid(with_broker, image.topic_options(name).options, _own_name)
+    settings = _overlaid(with_broker, own, _own_name)
     layers = [image.topic_options(name), image.broker_options(), image.broker_options(str(node))]
+    if settings.profile != BALANCED:
+        if not _may_inherit_profile(name, own):
+            settings = replace(settings, profile=BALANCED)
+        known = _fields_set(image, name, node, static_names)
+        settings = profiled(settings, settings.profile, known)
     if _MIN_INSYNC in static_names or any(_MIN_INSYNC in each.options for each in layers):
         return settings
     least = max(settings.min_insync_replicas, _default_min_insync(image, name))
     if least == settings.min_insync_replicas:
         return settings
     return replace(settings, min_insync_replicas=least)
+
+
+def _fields_set(
+    image: ClusterImage, name: str, node: NodeId, static_names: Collection[str]
+) -> set[str]:
+    """The options of a topic that have a value of their own, whoever gave it."""
+    own = image.topic_options(name).options
+    return {
+        one.field
+        for one in options_of(TopicSettings)
+        if (one.name in own and _parses(one, own[one.name]))
+        or broker_level(one) in static_names
+        or len(_given(image, node, {}, one)) > 1
+    }
+
+
+def _may_inherit_profile(name: str, own: Mapping[str, str]) -> bool:
+    return name not in INTERNAL_TOPICS or own.get(PROFILE, "").strip() in PROFILES
 
 
 def _default_min_insync(image: ClusterImage, name: str) -> int:
@@ -128,11 +154,17 @@ def explain_topic(
     """Every option of a topic: what it is and why; ``static`` has broker-level names."""
     own = image.topic_options(name).options
     explained = []
+    inherits = _may_inherit_profile(name, own)
+    profile = _profile_of_broker(image, node, static) if inherits else BALANCED
+    if own.get(PROFILE, "").strip() in PROFILES:
+        profile = own[PROFILE].strip()
     for one in options_of(TopicSettings):
-        given = _given(image, node, static, one)
+        given = _by_profile(_given(image, node, static, one), one, profile)
         if one.name == _MIN_INSYNC:
             least = str(_default_min_insync(image, name))
             given = (*given[:-1], given[-1]._replace(value=least))
+        if one.name == PROFILE and not inherits:
+            given = given[-1:]
         if one.name in own and _parses(one, own[one.name]):
             given = (Setting(one.name, own[one.name], Source.TOPIC), *given)
         explained.append(Explained(one, one.name, given))
@@ -143,8 +175,29 @@ def explain_broker(
     image: ClusterImage, node: NodeId, static: Mapping[str, str], options: Sequence[Option]
 ) -> list[Explained]:
     """Every option of a broker, its topics' defaults included: what it is and why."""
-    every = (*options, *options_of(TopicSettings))
-    return [Explained(one, broker_level(one), _given(image, node, static, one)) for one in every]
+    of_topics = options_of(TopicSettings)
+    # What sockets are like was settled when the broker started; topics follow a change at once.
+    profiles = (static.get(PROFILE, BALANCED).strip(), _profile_of_broker(image, node, static))
+    return [
+        Explained(
+            one, broker_level(one), _by_profile(_given(image, node, static, one), one, profile)
+        )
+        for some, profile in zip((options, of_topics), profiles, strict=True)
+        for one in some
+    ]
+
+
+def _profile_of_broker(image: ClusterImage, node: NodeId, static: Mapping[str, str]) -> str:
+    (one,) = [each for each in options_of(TopicSettings) if each.name == PROFILE]
+    return _given(image, node, static, one)[0].value.strip()
+
+
+def _by_profile(given: tuple[Setting, ...], one: Option, profile: str) -> tuple[Setting, ...]:
+    """``given`` with the default of a profile before the one for everybody."""
+    if profile not in one.profiles:
+        return given
+    text = one.format(one.profiles[profile])
+    return (*given[:-1], Setting(PROFILE, text, Source.DEFAULT), given[-1])
 
 
 def group_settings(image: ClusterImage, group_id: str, base: T) -> T:

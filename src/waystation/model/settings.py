@@ -3,6 +3,9 @@
 A settings class is a frozen dataclass whose fields are made by ``option()``.  The field
 ``segment_bytes`` is the option ``segment.bytes`` unless it names another.  Parsing reports
 every problem at once, and an unknown name comes with its nearest neighbours.
+
+A profile is a word for a set of defaults: an option says what its default is under each.  It
+never changes an option that anybody has set.
 """
 
 import dataclasses
@@ -15,6 +18,10 @@ from typing import Any, NamedTuple, TypeVar
 from waystation.model.errors import InvalidSettingsError
 
 T = TypeVar("T")
+
+PROFILE = "profile"
+"""The option that names a profile, wherever there is one."""
+BALANCED, LATENCY, THROUGHPUT = PROFILES = ("balanced", "latency", "throughput")
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -33,6 +40,12 @@ class Option(NamedTuple):
     doc: str
     kafka: str | None
     rule: Callable[[Any], None] | None
+    by_profile: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def profiles(self) -> dict[str, Any]:
+        """The defaults under those profiles that have another."""
+        return dict(self.by_profile)
 
     def parse(self, text: str) -> Any:
         """The value that ``text`` stands for; ``ValueError`` says what is wrong with it."""
@@ -73,11 +86,15 @@ def option(
     live: bool = False,
     kafka: str | None = None,
     rule: Callable[[T], None] | None = None,
+    latency: T | None = None,
+    throughput: T | None = None,
 ) -> T:
     """Declare one option as a dataclass field; ``live`` ones may change without a restart.
 
-    A ``rule`` raises ``ValueError`` for what neither bounds nor choices can tell.
+    A ``rule`` raises ``ValueError`` for what neither bounds nor choices can tell.  ``latency``
+    and ``throughput`` are its defaults under those profiles, where they differ.
     """
+    profiles = ((LATENCY, latency), (THROUGHPUT, throughput))
     facts = {
         "name": name,
         "at_least": at_least,
@@ -87,6 +104,7 @@ def option(
         "doc": doc,
         "kafka": kafka,
         "rule": rule,
+        "by_profile": tuple(one for one in profiles if one[1] is not None),
     }
     return dataclasses.field(default=default, metadata=facts)
 
@@ -128,6 +146,16 @@ def parse_settings(settings: type[T], texts: Mapping[str, str]) -> T:
     if problems:
         raise InvalidSettingsError(problems)
     return settings(**values)
+
+
+def profiled(settings: T, profile: str, given: typing.Container[str]) -> T:
+    """``settings`` with the defaults of ``profile``, but for the fields that were ``given``."""
+    values = {
+        one.field: one.profiles[profile]
+        for one in options_of(type(settings))
+        if profile in one.profiles and one.field not in given
+    }
+    return dataclasses.replace(settings, **values) if values else settings  # type: ignore[type-var]
 
 
 def unknown_option(name: str, known: typing.Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from waystation.model.errors import InvalidTopicError
-from waystation.model.settings import option
+from waystation.model.settings import BALANCED, PROFILES, option
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _NAME_CHARACTERS_MAX = 249
@@ -237,6 +237,43 @@ class TopicSettings:
         doc="When acks=all is answered: once in-sync replicas have the batch on disk "
         "(fdatasync), or once they have it in the page cache, as Kafka does. Memory is faster "
         "and loses what a power failure of all replicas takes.",
+    )
+    profile: str = option(
+        BALANCED,
+        choices=PROFILES,
+        live=True,
+        doc="What the topic is for: latency answers each message as soon as it may, throughput "
+        "lets messages wait a little so that one sync and one answer serve many. It is a word for "
+        "the defaults of flush.linger.ms and fetch.linger.ms and, where the broker is started with "
+        "it, of options of its sockets; whatever is set itself wins. What acknowledged means is "
+        "the same under each.",
+    )
+    flush_linger_ms: int = option(
+        -1,
+        at_least=-1,
+        at_most=1_000,
+        live=True,
+        latency=0,
+        throughput=10,
+        doc="With durability=disk: a sync begins no sooner than this after the one before it, or "
+        "once 1 MB of small batches waits, and serves all that came meanwhile. 0 syncs again at "
+        "once: the soonest answer, the most syncs. Longer costs each message up to so much and "
+        "makes fewer syncs. -1 lets the load decide: small batches that follow each other closely "
+        "wait 1 ms, or 3 where there are many partitions, large ones do not.",
+    )
+    fetch_linger_ms: int = option(
+        -1,
+        at_least=-1,
+        at_most=1_000,
+        live=True,
+        latency=0,
+        throughput=10,
+        doc="A consumer that has read everything is answered no sooner than this after its last "
+        "answer, if that was small: fewer and larger answers. Each message comes up to so much "
+        "later, and up to 5 ms for the broker's timers. A consumer that is behind never waits; one "
+        "that reads several topics waits as the least patient of them says. 0 answers at once. -1 "
+        "lets the load decide: who reads 16 partitions or more and was just given little waits "
+        "2 ms.",
     )
     flush_messages: int = option(
         _INT64_MAX,

@@ -3,7 +3,8 @@
 Later sources win over earlier ones.  Every option may be given by its own name or by Kafka's
 (``retention.ms`` or ``log.retention.ms``), and every problem of every source is reported at
 once.  What a topic may set for itself is a broker option too: the default for topics that do
-not.
+not.  A ``profile`` is the default of several options at once; those that are given themselves win,
+whatever their source.
 """
 
 import tomllib
@@ -17,7 +18,14 @@ from waystation.coordination.address import parse_address
 from waystation.gateway.settings import GatewaySettings
 from waystation.groups.settings import GroupSettings
 from waystation.model.errors import InvalidConfigError, InvalidSettingsError
-from waystation.model.settings import Option, option, options_of, unknown_option
+from waystation.model.settings import (
+    BALANCED,
+    Option,
+    option,
+    options_of,
+    profiled,
+    unknown_option,
+)
 from waystation.model.topics import TopicSettings
 from waystation.scheduling.settings import ScheduleSettings
 from waystation.server.settings import ServerSettings
@@ -133,13 +141,14 @@ def load(sources: Iterable[tuple[str, Mapping[str, str]]]) -> NodeSettings:
                 problems.append(f"{source}: {name} {problem}")
     if problems:
         raise InvalidSettingsError(problems)
+    profile = values[TopicSettings].get("profile", BALANCED)
     return NodeSettings(
         AddressSettings(**values[AddressSettings]),
         BrokerSettings(**values[BrokerSettings]),
         GatewaySettings(**values[GatewaySettings]),
         GroupSettings(**values[GroupSettings]),
         ScheduleSettings(**values[ScheduleSettings]),
-        ServerSettings(**values[ServerSettings]),
+        profiled(ServerSettings(**values[ServerSettings]), profile, values[ServerSettings]),
         ShareSettings(**values[ShareSettings]),
         StorageSettings(**values[StorageSettings]),
         TopicSettings(**values[TopicSettings]),

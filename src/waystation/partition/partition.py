@@ -111,6 +111,7 @@ class Partition:
         "_journal",
         "_journal_from",
         "_journaled_end",
+        "_linger_s",
         "_node",
         "_state",
         "commit_waiters",
@@ -170,6 +171,7 @@ class Partition:
         self._node = node
         self._flusher = flusher
         self._journal = journal
+        self._linger_s = settings.flush_linger_s
         self._journal_from = self._journaled_end = log.flushed_end
         # The store's revision at which a follower's copy was last given up, while this node leads.
         self.given_up: dict[NodeId, int] = {}
@@ -618,7 +620,7 @@ class Partition:
         if journal is not None and journal.takes(len(batch)):
             if flushed >= base:
                 self._journal_from = base
-            journal.add(self, self.topic_id, self.name.partition, batch)
+            journal.add(self, self.topic_id, self.name.partition, batch, self._linger_s)
         else:
             self.not_journaled()
 
@@ -656,7 +658,7 @@ class Partition:
             # Its files are gone, and their names may already be another topic's.
             return
         self.unflushed_records = 0
-        self._flusher.request(self.log, self._flushed)
+        self._flusher.request(self.log, self._flushed, self._linger_s or 0.0)
 
     def flush(self) -> None:
         """Sync what is not synced yet, in the background."""
@@ -743,6 +745,7 @@ class Partition:
         if settings == self.settings:
             return
         self.settings = settings
+        self._linger_s = settings.flush_linger_s
         self.intake = Intake(settings, sequenced=self.name.topic not in INTERNAL_TOPICS)
         self.log.reconfigure(settings)
         if self._state is not None:

@@ -56,7 +56,6 @@ _FLUSH_FROM_BYTES: Final = 256 << 10
 # costs as much as a small request, and one more request is not answered before the others.
 _GATHER_FROM_REPLIES: Final = 32
 _GATHER_BELOW_BYTES: Final = 16 << 10
-_GATHER_S: Final = 0.001
 
 _GOODBYE_S: Final = 0.5
 
@@ -215,9 +214,10 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _gather(self) -> None:
-        if not self._gate.reasons:
+        linger_ms = self._hub.settings.socket_read_linger_ms
+        if linger_ms and not self._gate.reasons:
             self._gate.shut(GATHERING)
-            self._loop.call_later(_GATHER_S, self._gate.open, GATHERING)
+            self._loop.call_later(linger_ms / 1_000, self._gate.open, GATHERING)
 
     # Requests.
 

@@ -63,6 +63,17 @@ class ServerSettings:
         "drops connections when a thousand clients arrive together.",
         kafka="socket.listen.backlog.size",
     )
+    socket_read_linger_ms: int = option(
+        1,
+        at_least=0,
+        at_most=1_000,
+        live=True,
+        latency=0,
+        throughput=3,
+        doc="A client that waits for 32 replies or more and sends little at a time is read from no "
+        "more often than this: one read then brings several requests. 0 reads whatever is there "
+        "at once. It follows the profile that the broker was started with.",
+    )
     socket_send_buffer_bytes: int = option(
         -1,
         at_least=-1,

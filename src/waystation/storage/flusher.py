@@ -2,6 +2,7 @@
 
 1. At most one sync of a log runs at a time.  Appends made while it runs are covered by one more
    sync after it, however many they are: that is the group commit.
+   A log may rest between its syncs (``linger_s``), so that more appends share the next.
 2. Outcomes are told on the loop's thread, in the order in which the syncs of a log ended.
 3. A failed sync is told once and never repeated: after it nobody knows what the disk holds.
 
@@ -11,6 +12,7 @@ Why a pool of threads and not a journal: docs/decisions/0002-durability.md.
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -20,6 +22,7 @@ from waystation.storage.log import FlushTicket, Log
 
 Done = Callable[[Log, Offset | StorageError], None]
 Post = Callable[[Callable[[], None]], object]
+Defer = Callable[[float, Callable[[], None]], object]
 
 
 class Stopwatch(Protocol):
@@ -31,23 +34,44 @@ class Stopwatch(Protocol):
 class _Job:
     """One log being synced."""
 
-    __slots__ = ("again", "done", "error", "log", "seconds", "ticket")
+    __slots__ = ("again", "done", "error", "linger_s", "log", "seconds", "ticket")
 
-    def __init__(self, log: Log, ticket: FlushTicket, done: Done) -> None:
+    def __init__(self, log: Log, ticket: FlushTicket, done: Done, linger_s: float) -> None:
         self.log = log
         self.ticket = ticket
         self.done = done
+        self.linger_s = linger_s
         self.again = False
         self.error: StorageError | None = None
         self.seconds = 0.0
 
 
+class _Rest:
+    """A log that was just synced and is not to be synced again yet."""
+
+    __slots__ = ("linger_s", "wanted")
+
+    def __init__(self, linger_s: float, wanted: Done | None) -> None:
+        """``wanted`` is who asked for another sync meanwhile."""
+        self.linger_s = linger_s
+        self.wanted = wanted
+
+
 class Flusher:
     """A pool of threads; every method belongs to the loop's thread."""
 
-    def __init__(self, threads: int, post: Post, stopwatch: Stopwatch | None = None) -> None:
+    def __init__(
+        self,
+        threads: int,
+        post: Post,
+        stopwatch: Stopwatch | None = None,
+        defer: Defer | None = None,
+    ) -> None:
+        """Without ``defer`` no log rests."""
         self._post = post
+        self._defer = defer
         self._stopwatch = stopwatch
+        self._resting: dict[Log, _Rest] = {}
         self._work: SimpleQueue[_Job | None] = SimpleQueue()
         self._running: dict[Log, _Job] = {}
         self._ended: list[_Job] = []
@@ -59,8 +83,10 @@ class Flusher:
         for thread in self._threads:
             thread.start()
 
-    def request(self, log: Log, done: Done) -> None:
+    def request(self, log: Log, done: Done, linger_s: float = 0.0) -> None:
         """Sync ``log``; ``done`` is told the offset up to which it is safe, or what failed.
+
+        The sync begins no sooner than ``linger_s`` after the one before it ended.
 
         HOT: once per append with ``durability=disk``.
         """
@@ -68,6 +94,12 @@ class Flusher:
         if running is not None:
             running.again = True
             return
+        rest = self._resting.get(log)
+        if rest is not None:
+            if linger_s > 0:
+                rest.wanted = done
+                return
+            del self._resting[log]
         if log.directory.offline is not None:
             done(log, StorageError(f"{log.path} is offline: {log.directory.offline}"))
             return
@@ -75,12 +107,15 @@ class Flusher:
         if ticket is None:
             done(log, log.flushed_end)
             return
-        job = _Job(log, ticket, done)
+        job = _Job(log, ticket, done, linger_s)
         self._running[log] = job
         self._work.put(job)
 
     def close(self) -> None:
         """End the threads once what they were given is done; its outcome is told here."""
+        self._defer = None
+        for log, rest in list(self._resting.items()):
+            self._rested(log, rest)
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads:
@@ -123,7 +158,21 @@ class Flusher:
             job.done(log, error)
             return
         log.finish_flush(job.ticket)
-        # A deleted log has no files, and its name may already be another's.
-        if job.again and log.flushed_end < log.log_end and log.directory.holds(log):
-            self.request(log, job.done)
+        again = job.again and log.flushed_end < log.log_end
+        if job.linger_s > 0 and self._defer is not None:
+            rest = self._resting[log] = _Rest(job.linger_s, job.done if again else None)
+            self._defer(job.linger_s, partial(self._rested, log, rest))
+        elif again:
+            self._again(log, job.done)
         job.done(log, log.flushed_end)
+
+    def _rested(self, log: Log, rest: _Rest) -> None:
+        if self._resting.get(log) is rest:
+            del self._resting[log]
+            if rest.wanted is not None:
+                self._again(log, rest.wanted, rest.linger_s)
+
+    def _again(self, log: Log, done: Done, linger_s: float = 0.0) -> None:
+        # A deleted log has no files, and its name may already be another's.
+        if log.directory.holds(log):
+            self.request(log, done, linger_s)

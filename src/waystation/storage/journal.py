@@ -3,7 +3,8 @@
 A hundred partitions that each get a few records a millisecond would need a hundred syncs for
 them; written here as well, they need one.  Partition files follow at leisure.
 
-1. Everything added before a round began is safe when that round ends.
+1. Everything added before a round began is safe when that round ends, however long it was let
+   wait for it.
 2. Rounds are written one after the other: if an entry survived a crash, so did all before it.
 3. A file is used again only when every log in it was synced past its entries.
 
@@ -53,6 +54,9 @@ _PAUSE_S: Final = 0.001
 _LONG_PAUSE_S: Final = 0.003
 _ROUND_BYTES_ENOUGH: Final = 96 << 10
 _MANY: Final = 16
+# However long topics let their batches wait, no longer than until there is so much.
+_LINGER_BYTES_MAX: Final = 1 << 20
+_NEVER_S: Final = float("inf")
 
 Defer = Callable[[float, Callable[[], None]], object]
 Post = Callable[[Callable[[], None]], object]
@@ -154,6 +158,11 @@ class Journal:
         self._ends: dict[Journaled, Offset] = {}
         self._busy = False
         self._ended_at = 0.0
+        # How long what is pending may wait: as the load suggests, if some of it leaves that to us,
+        # or for the shortest time that a topic names.
+        self._adaptive, self._linger_s = False, _NEVER_S
+        # The timer that begins the next round: its number, and the wait it stands for; 0 if none.
+        self._turn, self._timed_s = 0, 0.0
         self._broken: StorageError | None = None
         self._generation = generation
         self._count = 0
@@ -191,8 +200,18 @@ class Journal:
         """Whether a batch is better written here than synced in its own file."""
         return nbytes <= _ENTRY_BYTES_MAX and len(self._pending) < _ROUND_BYTES_MAX
 
-    def add(self, log: Journaled, topic_id: TopicId, partition: int, batch: memoryview) -> None:
+    def add(
+        self,
+        log: Journaled,
+        topic_id: TopicId,
+        partition: int,
+        batch: memoryview,
+        linger_s: float | None = None,
+    ) -> None:
         """Make a batch safe that was just appended to ``log``; it is told when that is done.
+
+        The round that does it begins no sooner than ``linger_s`` after the last one, unless
+        others are less patient; ``None`` leaves that to the load.
 
         HOT: once per small batch with ``durability=disk``.
         """
@@ -212,10 +231,17 @@ class Journal:
         self._pending += tail
         self._pending += batch
         self._ends[log] = log.log_end
+        if linger_s is None:
+            hurry_s = _NEVER_S if self._adaptive else _PAUSE_S
+            self._adaptive = True
+        else:
+            hurry_s = linger_s
+            self._linger_s = min(linger_s, self._linger_s)
         if not self._busy:
             self._busy = True
-            recent = time.monotonic() - self._ended_at < _PAUSE_S
-            self._defer(_PAUSE_S if recent else 0.0, self._begin)
+            self._begin_in(self._first_pause_s())
+        elif self._timed_s and (hurry_s < self._timed_s or len(self._pending) >= _LINGER_BYTES_MAX):
+            self._begin_in(0.0 if len(self._pending) >= _LINGER_BYTES_MAX else hurry_s)
 
     def void(self, topic_id: TopicId, partition: int, offset: Offset, flushed_end: Offset) -> None:
         """Let nothing come back that a log is about to lose from ``offset`` on.
@@ -301,7 +327,15 @@ class Journal:
             self._free.append(file)
             self.prepare()
 
-    def _begin(self) -> None:
+    def _begin_in(self, pause_s: float) -> None:
+        self._turn += 1
+        self._timed_s = pause_s
+        self._defer(pause_s, partial(self._begin, self._turn))
+
+    def _begin(self, turn: int) -> None:
+        if turn != self._turn:
+            return  # somebody was in a greater hurry
+        self._timed_s = 0.0
         if self._pending:
             self._begin_round()
         else:
@@ -312,6 +346,7 @@ class Journal:
         assert file is not None, "a round without a file"
         data, self._pending = self._pending, bytearray()
         ends, self._ends = self._ends, {}
+        self._adaptive, self._linger_s = False, _NEVER_S
         file.ends.update(ends)
         job = _Round(file, file.position, data, ends)
         file.position += len(data)
@@ -341,7 +376,7 @@ class Journal:
         if error is None:
             if self._pending:
                 self._busy = True
-                self._defer(self._pause_s(len(job.ends)), self._begin)
+                self._begin_in(self._pause_s(len(job.ends)))
             for log, end in job.ends.items():
                 log.journaled(end)
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -349,10 +384,22 @@ class Journal:
         else:
             self._break(job, error)
 
+    def _first_pause_s(self) -> float:
+        """How long the first of a round waits, while no other round is under way."""
+        since_s = time.monotonic() - self._ended_at
+        if self._adaptive:
+            return _PAUSE_S if since_s < _PAUSE_S else 0.0
+        return max(0.0, self._linger_s - since_s)
+
     def _pause_s(self, partitions: int) -> float:
-        if len(self._pending) >= _ROUND_BYTES_ENOUGH:
+        """How long a round waits that could follow the one which just ended."""
+        waiting = len(self._pending)
+        named_s = 0.0 if waiting >= _LINGER_BYTES_MAX else self._linger_s
+        if not self._adaptive:
+            return named_s
+        if waiting >= _ROUND_BYTES_ENOUGH:
             return 0.0
-        return _LONG_PAUSE_S if partitions >= _MANY else _PAUSE_S
+        return min(named_s, _LONG_PAUSE_S if partitions >= _MANY else _PAUSE_S)
 
     def _do_without(self, job: _Round) -> None:
         """No room: what is after a torn entry would not be read back, so leave the file."""

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from waystation.storage.flusher import Flusher, Post, Stopwatch
+from waystation.storage.flusher import Defer, Flusher, Post, Stopwatch
 from waystation.storage.worker import Worker
 from waystation.testing.virtual_time import Schedule, VirtualLoop
 
@@ -60,8 +60,14 @@ class _Desk:
 class _Flusher(Flusher):
     """Syncs in turns of the loop."""
 
-    def __init__(self, threads: int, post: Post, stopwatch: Stopwatch | None = None) -> None:
-        super().__init__(0, post, stopwatch)
+    def __init__(
+        self,
+        threads: int,
+        post: Post,
+        stopwatch: Stopwatch | None = None,
+        defer: Defer | None = None,
+    ) -> None:
+        super().__init__(0, post, stopwatch, defer)
         self._desk = _Desk(self._sync)
         self._work = self._desk  # type: ignore[assignment]  # as much of a queue as is used
 
