@@ -1,0 +1,145 @@
+"""Idempotency keys while leaders are killed: whatever a caller repeats, and wherever, counts once.
+
+Disks forget with their process what was not synced.
+"""
+
+import http.client
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.cluster import ProcessCluster
+from tests.support.http_client import HttpClient
+from tests.support.soak import count
+
+CALLERS = 6
+KILLS = count(1, 30)
+PATH = "/v1/topics/orders/messages"
+PATIENCE_S = 60
+
+
+def post(address: str, key: str) -> tuple[int, Any]:
+    """One call on a connection of its own."""
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+    headers = {"content-type": "application/json", "idempotency-key": key}
+    try:
+        connection.request("POST", PATH, json.dumps({"value": key}), headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+class Caller:
+    """Sends one message after the other, each to the next node until one says yes."""
+
+    def __init__(self, cluster: ProcessCluster, number: int, stop: threading.Event) -> None:
+        self._cluster, self._number, self._stop = cluster, number, stop
+        self.told: dict[str, tuple[int, int]] = {}
+        self.replayed = 0
+        self._turn = number
+
+    def run(self) -> None:
+        while not self._stop.is_set():
+            key = f"{self._number}-{len(self.told)}"
+            self.told[key] = self.insist(key)
+
+    def insist(self, key: str) -> tuple[int, int]:
+        for _ in range(1_000):
+            self._turn += 1
+            node = self._cluster.ids[self._turn % len(self._cluster.ids)]
+            try:
+                status, told = post(self._cluster.brokers[node].http, key)
+            except (OSError, http.client.HTTPException):
+                self._stop.wait(0.05)
+                continue
+            if status == 200:
+                self.replayed += told["replayed"]
+                return told["partition"], told["offset"]
+            assert status in (503, 504), told
+        raise AssertionError(f"{key} was never answered")
+
+
+@pytest.mark.timeout(180 + 60 * KILLS)
+def test_every_message_counts_once_whoever_is_killed(tmp_path: Path) -> None:
+    options = {"recovery.bytes.max": "0", "log.flush.offset.checkpoint.interval.ms": "500"}
+    with ProcessCluster(
+        tmp_path, 3, http="127.0.0.1:0", disk="volatile", options=options
+    ) as cluster:
+        with HttpClient(cluster.brokers[1].http) as client:
+            body = {"name": "orders", "partitions": 2, "replication_factor": 3}
+            assert client.post("/v1/topics", body).status == 201
+        at_each = [post(cluster.brokers[node].http, "everywhere") for node in cluster.ids]
+        assert [told["replayed"] for _, told in at_each] == [False, True, True]
+        assert len({(told["partition"], told["offset"]) for _, told in at_each}) == 1
+
+        callers = _call_and_kill(cluster)
+        places = {key: place for caller in callers for key, place in caller.told.items()}
+        assert len(places) > CALLERS * KILLS
+
+        # All at once: what is known then was on disk.
+        cluster.kill(*cluster.ids)
+        cluster.start(*cluster.ids)
+        with ThreadPoolExecutor(CALLERS) as pool:
+            again = pool.map(lambda key: (key, _answered(cluster, key)), list(places)[::7])
+            for key, told in again:
+                assert told["replayed"], key
+                assert (told["partition"], told["offset"]) == places[key]
+        found = _stored(cluster)
+
+    assert sorted(found.values()) == sorted([*places, "everywhere"])
+    assert {found[place] for place in places.values()} == set(places)
+    assert all(found[place] == key for key, place in places.items())
+
+
+def _call_and_kill(cluster: ProcessCluster) -> list[Caller]:
+    stop = threading.Event()
+    callers = [Caller(cluster, number, stop) for number in range(CALLERS)]
+    with ThreadPoolExecutor(CALLERS) as pool:
+        running = [pool.submit(caller.run) for caller in callers]
+        try:
+            for _ in range(KILLS):
+                _go_on(cluster, callers)
+                leader = cluster.topic("orders").partitions[0].leader
+                cluster.kill(leader)
+                _go_on(cluster, callers)
+                cluster.start(leader)
+        finally:
+            stop.set()
+        for one in running:
+            one.result()
+    return callers
+
+
+def _go_on(cluster: ProcessCluster, callers: list[Caller]) -> None:
+    """Wait until every caller was told of five more messages."""
+    wanted = [len(one.told) + 5 for one in callers]
+    cluster.until(
+        lambda: all(len(one.told) >= least for one, least in zip(callers, wanted, strict=True)),
+        what="callers go on",
+    )
+
+
+def _answered(cluster: ProcessCluster, key: str) -> Any:
+    stop = threading.Event()
+    caller = Caller(cluster, 0, stop)
+    place = caller.insist(key)
+    return {"partition": place[0], "offset": place[1], "replayed": caller.replayed == 1}
+
+
+def _stored(cluster: ProcessCluster) -> dict[tuple[int, int], str]:
+    """Everything that is in the topic, by its place."""
+    found: dict[tuple[int, int], str] = {}
+    with HttpClient(cluster.brokers[1].http) as client:
+        for partition in range(2):
+            offset, end = 0, 1
+            while offset < end:
+                page = client.get(f"{PATH}?partition={partition}&offset={offset}&limit=1000").json
+                for one in page["messages"]:
+                    found[partition, one["offset"]] = one["value"]
+                offset, end = page["next_offset"], page["end_offset"]
+    return found
