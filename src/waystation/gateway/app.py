@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from waystation.gateway.bodies import Limits
     from waystation.gateway.clients import Clients
     from waystation.gateway.health import Readiness
+    from waystation.gateway.push_meters import PushMeters
     from waystation.gateway.routes import Route, Routes
     from waystation.gateway.settings import GatewaySettings
     from waystation.gateway.webhook_running import Webhooks
@@ -47,7 +48,7 @@ class App:
         limits: "Limits | None" = None,
         settings: "GatewaySettings | None" = None,
         webhooks: "Webhooks | None" = None,
-        registry: Registry | None = None,
+        pushing: "PushMeters | None" = None,
     ) -> None:
         from waystation.gateway.bodies import Limits
         from waystation.gateway.clients import Clients
@@ -60,7 +61,7 @@ class App:
         self._settings = settings or GatewaySettings()
         self._health = health
         self._webhooks = webhooks
-        self._registry = registry or Registry()
+        self._pushing = pushing
         self._reach = reach
         self.hosts = Hosts(self._settings.http_hosts)
         self._streams = Streams(self.limits.streams)
@@ -94,7 +95,7 @@ class App:
 
     async def _load(self) -> "Gateway":
         routes = await asyncio.to_thread(
-            _all_routes, self._health, self._settings, self._webhooks, self._registry
+            _all_routes, self._health, self._settings, self._webhooks, self._pushing
         )
         if self._whole is None:
             self._whole = self._gateway(routes)
@@ -119,8 +120,11 @@ def build_app(
 ) -> App:
     """The application of one node; without ``reach`` it has health and metrics only."""
     from waystation.gateway.health import health_routes
+    from waystation.gateway.push_meters import PushMeters
 
-    return App(health_routes(registry, readiness), reach, limits, settings, webhooks, registry)
+    # Shown from the start, though nobody is pushed to yet.
+    pushing = None if reach is None else PushMeters(registry)
+    return App(health_routes(registry, readiness), reach, limits, settings, webhooks, pushing)
 
 
 class HttpServer:
@@ -201,9 +205,9 @@ def _all_routes(
     health: "list[Route]",
     settings: "GatewaySettings",
     webhooks: "Webhooks | None",
-    registry: Registry,
+    pushing: "PushMeters | None",
 ) -> "Routes":
     import waystation.gateway.sockets_protocol  # noqa: F401 - the first socket need not wait
     from waystation.gateway.rest import rest_routes
 
-    return rest_routes(health, settings, webhooks, registry)
+    return rest_routes(health, settings, webhooks, pushing)

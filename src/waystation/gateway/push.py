@@ -31,7 +31,6 @@ from waystation.gateway.sockets_queue import QueueSocketParams, queue_conversati
 from waystation.gateway.sockets_topic import TopicSocketParams, topic_conversation
 from waystation.gateway.streams import Pushed, Wire, chunk
 from waystation.model.errors import WaystationError
-from waystation.telemetry.metrics import Registry
 
 if TYPE_CHECKING:
     from waystation.gateway.clients import Clients
@@ -57,10 +56,10 @@ class EventsParams(SubscribeParams, frozen=True):
 class Push:
     """All that is pushed by one node."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, meters: PushMeters) -> None:
         self.tails = Tails()
         self.members = Members()
-        self.meters = PushMeters(registry)
+        self.meters = meters
         self._known: Clients | None = None
 
     async def events(self, call: Call[EventsParams, None]) -> Pushed:
@@ -127,9 +126,9 @@ async def _told(pushing: Awaitable[None], wire: Wire) -> None:
         wire.write(chunk(problem_event(problem_of(error))))
 
 
-def push_routes(registry: Registry) -> list[Route]:
+def push_routes(meters: PushMeters) -> list[Route]:
     """The calls that push."""
-    push = Push(registry)
+    push = Push(meters)
     return [
         Route(
             method="GET",

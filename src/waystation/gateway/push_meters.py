@@ -2,10 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from waystation.telemetry.metrics import Registry
 
 __all__ = ["PushMeters"]
+
+
+class Follows(Protocol):
+    """Who reads a topic by itself."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something that was not pushed to it yet."""
 
 
 class PushMeters:
@@ -21,9 +30,12 @@ class PushMeters:
             )
             for kind in ("events", "events-group", "socket", "socket-group", "socket-queue")
         }
-        self._lagging = registry.gauge(
+        self.followers: set[Follows] = set()
+        registry.computed(
             "waystation_push_lagging",
-            "Subscribers that are behind the end of their topic, and read by themselves.",
+            "Subscribers that are behind the end of their topic.",
+            "gauge",
+            lambda: [({}, sum(one.is_behind for one in self.followers))],
         )
 
     @contextmanager
@@ -34,12 +46,3 @@ class PushMeters:
             yield
         finally:
             self.subscribers[kind].add(-1)
-
-    @contextmanager
-    def lagging(self) -> Iterator[None]:
-        """For as long as a subscriber reads by itself."""
-        self._lagging.add()
-        try:
-            yield
-        finally:
-            self._lagging.add(-1)

@@ -14,7 +14,6 @@ and follows from there.  Promises:
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waystation.client.errors import PositionOutOfRangeError
@@ -86,6 +85,7 @@ class Subscriber:
         self._values, self._chosen, self._beat_s = wanted[3:]
         self._face, self._wire = face, wire
         self._mark = mark_of(self._topic.id)
+        self._tail: Tail | None = None
         self._number = self._index = 0
         self._changed = asyncio.Event()
         self._has_written = False
@@ -97,23 +97,35 @@ class Subscriber:
         """How far it has got."""
         return id_of(self._mark, self._positions)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something that was not pushed yet, as far as is known."""
+        return self._tail is None or self._number < self._tail.next_number
+
     async def run(self) -> None:
         """Push until cancelled, the limit is reached, or something stands in the way."""
-        with suppress(_SpentError):
-            for failures in count(1):
-                await self._check_topic()
-                async with self._tails.following(
-                    self._clients, self._topic, self._partition
-                ) as tail:
-                    while await self._caught_up(tail):
-                        failures = 0
-                        await self._follow(tail)
-                failure = tail.failure
-                if isinstance(failure, WaystationError) and (
-                    failure.code in _GONE or failures > _MOST_FAILURES
-                ):
-                    raise failure
-                await asyncio.sleep(_AGAIN_S)
+        self._meters.followers.add(self)
+        try:
+            await self._run()
+        except _SpentError:
+            return
+        finally:
+            self._meters.followers.discard(self)
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            await self._check_topic()
+            async with self._tails.following(self._clients, self._topic, self._partition) as tail:
+                while await self._caught_up(tail):
+                    failures = 0
+                    await self._follow(tail)
+            failure, failures = tail.failure, failures + 1
+            if isinstance(failure, WaystationError) and (
+                failure.code in _GONE or failures > _MOST_FAILURES
+            ):
+                raise failure
+            await asyncio.sleep(_AGAIN_S)
 
     def grant(self, messages: int) -> None:
         """The subscriber takes so many more."""
@@ -148,6 +160,7 @@ class Subscriber:
     async def _follow(self, tail: Tail) -> None:
         """Follow a tail until it ends, or this subscriber has fallen too far behind."""
         tail.followers.add(self)
+        self._tail = tail
         try:
             while tail.failure is None:
                 entry = tail.entry(self._number)
@@ -161,6 +174,7 @@ class Subscriber:
                     self._positions = tail.positions
                     await self._until_changed()
         finally:
+            self._tail = None
             tail.followers.discard(self)
 
     def _take(self, entry: Entry) -> None:
@@ -187,19 +201,18 @@ class Subscriber:
 
     async def _caught_up(self, tail: Tail) -> bool:
         """Read up to where the tail is, and take a place in it; false if the tail has ended."""
-        with self._meters.lagging():
-            waited_s = 0.0
-            while tail.failure is None:
-                number, goal = tail.next_number, tail.positions
-                while behind := self._behind(goal):
-                    for partition in behind:
-                        await self._page(partition, goal[partition])
-                if not self._is_ahead(goal) and tail.first_number <= number:
-                    self._number, self._index = number, 0
-                    return True
-                waited_s += await self._moved(tail)
-                if waited_s > _PATIENCE_S:
-                    await self._check_ends()
+        waited_s = 0.0
+        while tail.failure is None:
+            number, goal = tail.next_number, tail.positions
+            while behind := self._behind(goal):
+                for partition in behind:
+                    await self._page(partition, goal[partition])
+            if not self._is_ahead(goal) and tail.first_number <= number:
+                self._number, self._index = number, 0
+                return True
+            waited_s += await self._moved(tail)
+            if waited_s > _PATIENCE_S:
+                await self._check_ends()
         return False
 
     def _behind(self, goal: Positions) -> list[int]:

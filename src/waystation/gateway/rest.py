@@ -5,20 +5,26 @@ A further part of the interface is a list of routes in a file of its own, and a 
 
 from collections.abc import Iterable
 
+from waystation.gateway.bulk_in import BULK_IN
+from waystation.gateway.bulk_out import BULK_OUT
 from waystation.gateway.cluster import CLUSTER
+from waystation.gateway.dead_letters import DEAD_LETTERS
 from waystation.gateway.groups import GROUPS
 from waystation.gateway.inbox import inbox_routes
 from waystation.gateway.openapi import openapi_routes
 from waystation.gateway.producing import PRODUCING
 from waystation.gateway.push import push_routes
+from waystation.gateway.push_meters import PushMeters
 from waystation.gateway.queue_holders import QueueHolders
 from waystation.gateway.queue_messages import queue_message_routes
 from waystation.gateway.queues import queue_routes
 from waystation.gateway.reading import READING
 from waystation.gateway.routes import Route, Routes
+from waystation.gateway.schedules import SCHEDULES
 from waystation.gateway.settings import GatewaySettings
 from waystation.gateway.topics import TOPICS
 from waystation.gateway.transactions import transaction_routes
+from waystation.gateway.views import VIEWS
 from waystation.gateway.webhook_running import Webhooks
 from waystation.gateway.webhooks import webhook_routes
 from waystation.telemetry.metrics import Registry
@@ -30,17 +36,18 @@ def rest_routes(
     health: Iterable[Route],
     settings: GatewaySettings,
     webhooks: Webhooks | None = None,
-    registry: Registry | None = None,
+    pushing: PushMeters | None = None,
 ) -> Routes:
     """The table of routes; the last ones describe all the others."""
     inbox = inbox_routes(settings)
     routes = Routes([*inbox, *TOPICS, *PRODUCING, *READING, *GROUPS, *CLUSTER, *health])
     holders = QueueHolders()
-    for route in [*queue_routes(holders), *queue_message_routes(holders)]:
+    queues = [*queue_routes(holders), *queue_message_routes(holders), *DEAD_LETTERS]
+    for route in [*queues, *SCHEDULES, *VIEWS]:
         routes.add(route)
-    for route in transaction_routes():
+    for route in [*BULK_IN, *BULK_OUT, *transaction_routes()]:
         routes.add(route)
-    for route in push_routes(registry or Registry()):
+    for route in push_routes(pushing or PushMeters(Registry())):
         routes.add(route)
     for route in [] if webhooks is None else webhook_routes(webhooks):
         routes.add(route)

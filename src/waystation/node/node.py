@@ -164,6 +164,8 @@ class Node:
     async def stop(self) -> None:
         """Answer what is in flight, sync everything, let go of the directories."""
         self.ready = False
+        if self._app is not None:
+            await self._app.stop_streams()
         if self._webhooks is not None:
             await self._webhooks.aclose()
         if self._broker is not None:
