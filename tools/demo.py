@@ -1,5 +1,6 @@
 """A guided tour: starts a broker of its own and shows every face of it, then tidies up."""
 
+import base64
 import json
 import os
 import subprocess
@@ -22,7 +23,8 @@ ORDERS = "".join(
 )
 LARGE = "SELECT key, value FROM orders WHERE value.amount >= 40"
 # Groups need not wait for members that will not come.
-QUICK = {"group.initial.rebalance.delay.ms": "0"}
+QUICK = {"group.initial.rebalance.delay.ms": "0", "webhook.allow": "127.0.0.0/8"}
+SECRET = "whsec_" + base64.b64encode(b"a secret of the demo, not for use").decode()
 LATE_ORDER = 'customer-1:{"order": 10, "amount": 70}\n'
 
 
@@ -37,7 +39,11 @@ class Tour:
 
     def run(self, *arguments: str, stdin: str = "") -> None:
         print(f"{DIM}$ waystation {' '.join(arguments)}{PLAIN}", flush=True)
-        environment = {**os.environ, "WAYSTATION_BOOTSTRAP": self._broker.bootstrap}
+        environment = {
+            **os.environ,
+            "WAYSTATION_BOOTSTRAP": self._broker.bootstrap,
+            "WAYSTATION_HTTP_ADDRESS": self._broker.http,
+        }
         if (java := java_home()) is not None:
             environment["JAVA_HOME"] = str(java)
         subprocess.run(
@@ -142,6 +148,11 @@ def tour(broker: BrokerProcess) -> None:
     show.curl("/send", from_user="user123", to_user="user456", message="Hello!")
     show.curl("/receive?user_id=user456")
 
+    show.say("Push: a topic followed over HTTP, as Server-Sent Events")
+    show.get("/v1/topics/inbox/events?from=earliest&limit=1")
+
+    _pushed(show)
+
     show.say("Health and metrics over HTTP")
     show.get("/healthz")
     show.get("/readyz")
@@ -162,6 +173,25 @@ def _queued(show: Tour, broker: BrokerProcess) -> None:
     show.python(str(Path(__file__).parent.parent / "examples" / "work_queue.py"))
     show.run("queue", "dead", "list", "example-queue")
     show.run("queue", "dead", "redrive", "example-queue", "--rate", "100", "--yes")
+
+
+def _pushed(show: Tour) -> None:
+    show.say("Webhooks: messages pushed to a URL, signed, until the target takes them")
+    receiver = Path(__file__).parent.parent / "examples" / "webhook_receiver.py"
+    print(f"{DIM}$ python examples/webhook_receiver.py 0 2 &{PLAIN}", flush=True)
+    environment = {**os.environ, "WEBHOOK_SECRET": SECRET}
+    with subprocess.Popen(
+        [sys.executable, receiver, "0", "2"], env=environment, stdout=subprocess.PIPE, text=True
+    ) as receiving:
+        assert receiving.stdout is not None, "it was piped"
+        url = receiving.stdout.readline().split()[-1]
+        show.run("topic", "create", "pushed")
+        wanted = ["--topic", "pushed", "--url", url, "--secret", SECRET]
+        show.run("webhook", "create", "shop", *wanted, "--where", "value.amount > 50")
+        show.run("produce", "pushed", "--key-separator", ":", stdin=ORDERS)
+        print(receiving.stdout.read(), flush=True)
+    show.run("webhook", "show", "shop")
+    show.run("webhook", "delete", "shop", "--yes")
 
 
 def _scheduled(show: Tour, broker: BrokerProcess) -> None:

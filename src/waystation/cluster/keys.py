@@ -14,6 +14,8 @@
 ``leaving/<node>``                  a broker that wants to stop; leased
 ``drains/<node>``                   an operator wants the node to hold nothing
 ``ids/<kind>``                      counters: producer ids, broker and controller epochs
+``webhooks/<name>``                 a webhook; the gateway's own, no part of the image
+``webhook-figures/<node>``          what a node has delivered of them, likewise
 ==================================  ========================================================
 
 Partition states are keyed by topic id, so those of a deleted topic never meet its namesake.

@@ -42,6 +42,12 @@ _PAUSE_S, _PAUSE_MOST_S = 0.2, 30.0
 _ENDING_S: Final = 3.0
 _LOOK_S: Final = 1.0
 _PATIENCE_MOST_MS: Final = 3_600_000
+_AT_ONCE: Final = 200
+_LOOKED_AT: Final = 50
+_FETCH_BYTES: Final = 2 << 20
+_BATCH_BYTES: Final = 1 << 20
+_THREAD_BYTES: Final = 128 << 10
+"""From here on encoding and signing take longer than a turn of the loop should."""
 
 _events = get_logger("webhooks")
 
@@ -71,6 +77,8 @@ class Delivery:
         self._filter = None if webhook.where is None else Filter(webhook.where)
         self._breaker = Breaker()
         self._under_way = 0
+        self._in_vain = 0
+        """How often in a row the queue itself could not be read."""
         self._slots = asyncio.Semaphore(webhook.concurrency)
         self._changed = asyncio.Event()
         self._requests = Tasks()
@@ -90,17 +98,15 @@ class Delivery:
     # --- taking ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        failures = 0
         while True:
-            began_at = self._clock.monotonic()
             try:
                 await self._with_queue()
-            except WaystationError as error:
+            except Exception as error:  # the task's outermost frame
+                if not isinstance(error, WaystationError):
+                    _events.error("webhook.failed", webhook=self.webhook.name, exc_info=error)
                 self._note_failure(0, str(error))
-                if self._clock.monotonic() - began_at > _PAUSE_MOST_S:
-                    failures = 0
-                await asyncio.sleep(min(_PAUSE_S * 2.0**failures, _PAUSE_MOST_S))
-                failures = min(failures + 1, 20)
+            await asyncio.sleep(min(_PAUSE_S * 2.0**self._in_vain, _PAUSE_MOST_S))
+            self._in_vain = min(self._in_vain + 1, 20)
 
     async def _with_queue(self) -> None:
         queue = Queue(
@@ -110,6 +116,7 @@ class Delivery:
             connect=self._connect,
             client_id="webhooks",
             member_id=self._member_id,
+            fetch_max_bytes=_FETCH_BYTES,
         )
         await queue.start()
         try:
@@ -132,11 +139,12 @@ class Delivery:
         """Begin as many requests as there is room for, once there are messages."""
         room = await self._room()
         size = 1 if self._breaker.is_open else self.webhook.batch_size
-        messages = await queue.receive(max_messages=room * size, wait_ms=_WAIT_MS)
-        wanted = [one for one in messages if self._matches(one)]
-        if len(wanted) < len(messages):
-            self._skip(queue, [one for one in messages if not self._matches(one)])
-        for batch in _batches(wanted, size):
+        at_once = max(min(room * size, _AT_ONCE), size)
+        messages = await queue.receive(max_messages=at_once, wait_ms=_WAIT_MS)
+        if self._in_vain:
+            self._in_vain = 0
+            self._figures.recovered()
+        for batch in _batches(await self._wanted(queue, messages), size):
             self._under_way += 1
             self._requests.spawn(self._deliver(queue, batch), f"webhook-{self.webhook.name}-post")
 
@@ -156,14 +164,28 @@ class Delivery:
         self._changed.clear()
         await self._changed.wait()
 
-    def _matches(self, one: QueueMessage) -> bool:
-        return self._filter is None or self._filter.matches(
+    async def _wanted(
+        self, queue: Queue, messages: Sequence[QueueMessage]
+    ) -> Sequence[QueueMessage]:
+        """Those that the filter means; the others are done with."""
+        if self._filter is None:
+            return messages
+        wanted: list[QueueMessage] = []
+        skipped: list[QueueMessage] = []
+        for number, one in enumerate(messages, 1):
+            (wanted if self._matches(self._filter, one) else skipped).append(one)
+            if number % _LOOKED_AT == 0:
+                await asyncio.sleep(0)
+        if skipped:
+            self._figures.skipped += len(skipped)
+            queue.submit_ack(skipped).add_done_callback(_heard)
+        return wanted
+
+    @staticmethod
+    def _matches(chosen: Filter, one: QueueMessage) -> bool:
+        return chosen.matches(
             one.key, one.value, one.headers, one.timestamp, one.partition, one.offset
         )
-
-    def _skip(self, queue: Queue, messages: Sequence[QueueMessage]) -> None:
-        self._figures.skipped += len(messages)
-        queue.submit_ack(messages).add_done_callback(_heard)
 
     # --- sending --------------------------------------------------------------------------------
 
@@ -187,7 +209,11 @@ class Delivery:
 
     async def _post(self, messages: Sequence[QueueMessage]) -> "Outcome":
         topic = await self._clients.topic(self.webhook.topic)
-        body, headers = webhook_request(self.webhook, topic.id, messages, self._clock.now())
+        asked = (self.webhook, topic.id, messages, self._clock.now())
+        if sum(_size(one) for one in messages) > _THREAD_BYTES:
+            body, headers = await asyncio.to_thread(webhook_request, *asked)
+        else:
+            body, headers = webhook_request(*asked)
         timeout_s = self.webhook.timeout_ms / 1_000
         return await self._poster.post(self.webhook.url, body, headers, timeout_s)
 
@@ -260,10 +286,24 @@ class Delivery:
 
 
 def _batches(messages: Sequence[QueueMessage], size: int) -> list[list[QueueMessage]]:
-    """Requests' worth of messages; those that failed before go alone."""
-    first = [one for one in messages if one.deliveries == 1]
-    again = [[one] for one in messages if one.deliveries > 1]
-    return [first[at : at + size] for at in range(0, len(first), size)] + again
+    """Requests' worth of messages, not too large ones; those that failed before go alone."""
+    batches: list[list[QueueMessage]] = []
+    room = 0
+    for one in messages:
+        if one.deliveries > 1:
+            batches.append([one])
+            room = 0
+        elif room and len(batches[-1]) < size and _size(one) <= room:
+            batches[-1].append(one)
+            room -= _size(one)
+        else:
+            batches.append([one])
+            room = max(_BATCH_BYTES - _size(one), 0)
+    return batches
+
+
+def _size(one: QueueMessage) -> int:
+    return len(one.key or b"") + len(one.value or b"")
 
 
 def _heard(done: "asyncio.Future[None]") -> None:

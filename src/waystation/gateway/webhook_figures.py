@@ -61,6 +61,10 @@ class Figures(msgspec.Struct, omit_defaults=True):
         if self.failing_since_ms is None:
             self.failing_since_ms = now
 
+    def recovered(self) -> None:
+        """What failed was not the target, and is over."""
+        self.failing_since_ms = None
+
     def gave_up(self, letters: Sequence[GivenUp]) -> None:
         """Messages went to the dead letters."""
         self.dead += len(letters)

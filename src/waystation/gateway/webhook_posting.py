@@ -15,21 +15,23 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
 import aiohttp
-from aiohttp.abc import AbstractResolver
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from waystation.gateway.webhook_targets import AllowedNetworks, TargetRefusedError
 from waystation.runtime.clock import Clock
 from waystation.version import VERSION
 
-__all__ = ["Outcome", "Poster"]
+__all__ = ["Outcome", "Poster", "Resolver"]
 
 _CONNECT_S: Final = 5.0
 _ANSWER_BYTES: Final = 4 << 10
 _UNDER_WAY: Final = 512
+_LOOKUPS: Final = 16
 _IDLE_S: Final = 30.0
 _LINE_BYTES: Final = 8 << 10
 _AGENT: Final = f"waystation/{VERSION}"
@@ -42,6 +44,39 @@ class Outcome(NamedTuple):
     error: str | None
     retry_after_s: float | None
     took_s: float
+
+
+class Resolver(AbstractResolver):
+    """Asks the system's name service in threads of its own.
+
+    It may take long to answer; the threads that the rest of the node shares must not wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="webhook-names")
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a name."""
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._threads, _looked_up, host, port, family
+        )
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(where[0]) if len(where) < 4 or not where[3] else f"{where[0]}%{where[3]}",
+                port=port,
+                family=kind,
+                proto=protocol,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for kind, _, protocol, _, where in found
+        ]
+
+    async def close(self) -> None:
+        """Wait for nobody."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Poster:
@@ -60,7 +95,7 @@ class Poster:
         self._ssl = ssl.create_default_context()
         if ca_file:
             self._ssl.load_verify_locations(ca_file)
-        self._resolver = resolver
+        self._resolver = resolver or Resolver()
         self._session: aiohttp.ClientSession | None = None
         self._room = asyncio.Semaphore(_UNDER_WAY)
 
@@ -73,10 +108,17 @@ class Poster:
             status, error, after = await self._tried(url, body, headers, timeout_s)
             return Outcome(status, error, after, asyncio.get_running_loop().time() - began)
 
+    async def check(self, host: str, port: int) -> None:
+        """Raise ``OSError`` unless the name has addresses, all of which may be connected to."""
+        async with asyncio.timeout(_CONNECT_S):
+            for one in await self._resolver.resolve(host, port, socket.AF_UNSPEC):
+                self._allowed.check(one["host"])
+
     async def aclose(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
+        await self._resolver.close()
 
     async def _tried(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float
@@ -123,6 +165,10 @@ class Poster:
         family, kind, protocol, _, where = address
         self._allowed.check(where[0])
         return socket.socket(family=family, type=kind, proto=protocol)
+
+
+def _looked_up(host: str, port: int, family: int) -> list[Any]:
+    return socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
 
 
 async def _read_some(answer: aiohttp.ClientResponse) -> None:

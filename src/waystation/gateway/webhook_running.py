@@ -14,7 +14,7 @@ from waystation.gateway.webhook_definitions import Definition
 from waystation.gateway.webhook_figures import Figures, together
 from waystation.gateway.webhook_meters import declare_meters, forget_meter, webhook_meter
 from waystation.gateway.webhook_store import WebhookStore
-from waystation.gateway.webhook_targets import AllowedNetworks, parse_networks
+from waystation.gateway.webhook_targets import parse_networks
 from waystation.model.errors import StoreUnavailableError
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
@@ -71,11 +71,6 @@ class Webhooks:
             "gauge",
             lambda: [({}, sum(self._is_failing(one) for one in self._deliveries))],
         )
-
-    @property
-    def allowed(self) -> AllowedNetworks:
-        """Which addresses an operator has allowed."""
-        return parse_networks(self._settings.webhook_allow)
 
     def start(self) -> None:
         """Watch, and deliver what there is."""
@@ -196,7 +191,8 @@ class Webhooks:
     def _new_poster(self) -> "Poster":
         from waystation.gateway.webhook_posting import Poster
 
-        return Poster(self.allowed, clock=self.clock, ca_file=self._settings.webhook_ca_file)
+        allowed = parse_networks(self._settings.webhook_allow)
+        return Poster(allowed, clock=self.clock, ca_file=self._settings.webhook_ca_file)
 
 
 def _facts(one: Figures) -> tuple[object, ...]:

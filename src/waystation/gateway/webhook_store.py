@@ -13,12 +13,12 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
-from waystation.coordination.store import ABSENT, CoordinationStore
+from waystation.coordination.store import ABSENT, CoordinationStore, Versioned
 from waystation.gateway.webhook_definitions import Definition
 from waystation.gateway.webhook_figures import Figures
 from waystation.model.errors import CompactedError, StoreUnavailableError
@@ -113,9 +113,7 @@ class WebhookStore:
                 async for change in watch:
                     for key in change.deletes:
                         known.pop(key.removeprefix(_DEFINITIONS), None)
-                    for item in change.puts.values():
-                        definition = _definition.decode(item.value)
-                        known[definition.name] = definition
+                    known |= _decoded(change.puts)
                     tell(known)
                 return
             except CompactedError:
@@ -141,13 +139,25 @@ class WebhookStore:
 
     async def _read(self) -> tuple[dict[str, Definition], int]:
         snapshot = await self._store.get(_DEFINITIONS)
-        found = [_definition.decode(one.value) for one in snapshot.items.values()]
-        return {one.name: one for one in found}, snapshot.revision
+        return _decoded(snapshot.items), snapshot.revision
 
     async def _put(self, definition: Definition, version: int) -> bool:
         key = _DEFINITIONS + definition.name
         done = await self._store.txn({key: version}, {key: msgspec.json.encode(definition)})
         return done.succeeded
+
+
+def _decoded(items: Mapping[str, Versioned]) -> dict[str, Definition]:
+    """Definitions by name; one that only another version understands is left to that."""
+    found = {}
+    for key, item in items.items():
+        try:
+            definition = _definition.decode(item.value)
+        except msgspec.ValidationError as error:
+            _events.warning("webhook.not.understood", key=key, reason=str(error))
+        else:
+            found[definition.name] = definition
+    return found
 
 
 def _unknown(name: str) -> Exception:

@@ -7,7 +7,6 @@ their wishes.
 
 import asyncio
 import secrets
-import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["webhook_routes"]
 
-_RESOLVE_S: Final = 5.0
 _NODES_LEAVE_S: Final = 5.0
 _DEAD_NODES_S: Final = 12.0
 _LOOK_AGAIN_S: Final = 0.05
@@ -252,27 +250,22 @@ class WebhookCalls:
             target = parse_target(url)
         except ValueError as error:
             raise _wrong("url", str(error), "such as https://example.com/hooks") from None
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_RESOLVE_S):
-                found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+            await (await self._all.poster()).check(target.host, target.port)
+        except TargetRefusedError as error:
+            raise refusal(
+                400,
+                "target-refused",
+                f"url leads to an address that webhooks may not reach: {error}",
+                field="url",
+                remedy="a public address; or the nodes' option webhook.allow=NETWORK",
+            ) from None
         except (OSError, UnicodeError, TimeoutError) as error:
             raise _wrong(
                 "url",
                 f"names the host {target.host}, whose address cannot be found: {error}",
                 "check the name, and this node's name service",
             ) from None
-        for *_, address in found:
-            try:
-                self._all.allowed.check(str(address[0]))
-            except TargetRefusedError as error:
-                raise refusal(
-                    400,
-                    "target-refused",
-                    f"url leads to an address that webhooks may not reach: {error}",
-                    field="url",
-                    remedy="a public address; or the nodes' option webhook.allow=NETWORK",
-                ) from None
 
 
 class _store_away:  # noqa: N801 - reads as the statement that it is
