@@ -9,7 +9,6 @@ them (``Submitted``), and asks the batches afterwards where each went.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from waystation.client.delivery import Identity, Lane
@@ -163,7 +162,7 @@ class Outgoing(ABC):
 class OutgoingBatch(Outgoing):
     """Records that came one by one; a future for each that was submitted by itself.
 
-    Of those that came with others ``submitted`` says with which, and ``places`` where they are.
+    Of those that came with others ``submitted`` says with which, and ``place`` where they are.
     """
 
     __slots__ = (
@@ -202,24 +201,19 @@ class OutgoingBatch(Outgoing):
     def _bytes(self) -> Builder:
         return self.builder
 
-    def places(self, start: int, stop: int) -> "Iterator[RecordMetadata | WaystationError]":
-        """Where its records ``[start, stop)`` are, or why they are nowhere, once that is known."""
+    def place(self, index: int) -> "RecordMetadata | WaystationError":
+        """Where one of its records is, or why it is nowhere, once that is known."""
         if self._parts:
             first, second = self._parts
             middle = first.count
-            yield from first.places(min(start, middle), min(stop, middle))
-            yield from second.places(max(start - middle, 0), max(stop - middle, 0))
-            return
-        topic, partition = self.lane.partition
+            return first.place(index) if index < middle else second.place(index - middle)
+        if self._error is not None:
+            return self._error
         base_offset, append_time = self._base_offset, self._append_time
-        step = 1 if base_offset >= 0 else 0
-        for index in range(start, stop):
-            if self._error is not None:
-                yield self._error
-                continue
-            timestamp = append_time if append_time >= 0 else self.timestamps[index]
-            told = (topic, partition, base_offset + index * step, timestamp)
-            yield RecordMetadata._make(told)
+        topic, partition = self.lane.partition
+        offset = base_offset + index if base_offset >= 0 else base_offset
+        timestamp = append_time if append_time >= 0 else self.timestamps[index]
+        return RecordMetadata._make((topic, partition, offset, timestamp))
 
     def halves(self, builders: tuple[BatchBuilder, BatchBuilder]) -> list["OutgoingBatch"]:
         """The same records in two batches that stand where this one stood."""
@@ -242,6 +236,7 @@ class OutgoingBatch(Outgoing):
             one.cut()
             for part in parts:
                 part.submitted.append(one)
+        self.submitted = []
         return parts
 
     def succeed(self, base_offset: int, append_time: int) -> None:
@@ -270,7 +265,9 @@ class OutgoingBatch(Outgoing):
         self._finish()
 
     def _finish(self) -> None:
-        for one in self.submitted:
+        # They know this batch too: a circle would keep its bytes until the collector comes.
+        submitted, self.submitted = self.submitted, []
+        for one in submitted:
             one.batch_settled()
         super()._finish()
 
@@ -281,40 +278,34 @@ class Submitted:
     ``taken`` counts them; what had no room in the buffer is not among them.
     """
 
-    __slots__ = ("_batches", "_runs", "_settled", "taken")
+    __slots__ = ("_batches", "_settled", "where")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.taken = 0
+        self.where: list[tuple[OutgoingBatch, int] | WaystationError] = []
+        """Of each record its batch and its place in there, or why it cannot be sent."""
         self._settled: asyncio.Future[None] = loop.create_future()
         self._batches = 1  # the one who still adds to it
-        self._runs: list[tuple[int, OutgoingBatch | WaystationError, int]] = []
+
+    @property
+    def taken(self) -> int:
+        """How many records were handed over."""
+        return len(self.where)
 
     async def outcomes(self) -> list[RecordMetadata | WaystationError]:
-        """Where each went, in order, or why it is nowhere; returns once this is known of all."""
+        """Where each went, in order, or why it is nowhere; returns once this is known of all.
+
+        HOT: once per record of many (benchmarks/gateway/posts.py).
+        """
         await self._settled
-        told: list[RecordMetadata | WaystationError] = []
-        ends = [number for number, _, _ in self._runs[1:]]
-        ends.append(self.taken)
-        for (number, batch, start), end in zip(self._runs, ends, strict=False):
-            if isinstance(batch, OutgoingBatch):
-                told += batch.places(start, start + end - number)
-            else:
-                told.append(batch)
-        return told
+        return [one[0].place(one[1]) if isinstance(one, tuple) else one for one in self.where]
 
     # --- what the producer calls ------------------------------------------------------------
 
-    def joined(self, batch: OutgoingBatch, start: int) -> None:
-        """The next records are those of ``batch`` from ``start`` on."""
-        self._runs.append((self.taken, batch, start))
+    def joined(self, batch: OutgoingBatch) -> None:
+        """Records have joined ``batch``, which tells when its fate is known."""
         if not batch.submitted or batch.submitted[-1] is not self:
             batch.submitted.append(self)
             self._batches += 1
-
-    def refused(self, error: WaystationError) -> None:
-        """The next record cannot be sent."""
-        self._runs.append((self.taken, error, 0))
-        self.taken += 1
 
     def cut(self) -> None:
         """A batch has become two."""
