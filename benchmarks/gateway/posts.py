@@ -1,31 +1,101 @@
 """What a POST of one message, and of a hundred, costs the node, in CPU time of its process.
 
-    python -m benchmarks.gateway.posts [--posts N] [--connections N] [--durability memory|flush]
-
 CPU time of the process and not the clock: it says how many a core could take, whoever else uses
-the machine.  The client is another process.
+the machine.  What was answered in a second of the clock stands beside it.  The client is another
+process, this one, over plain sockets: each connection asks when it was answered.
 """
 
-import argparse
+from __future__ import annotations
+
 import asyncio
-import os
-import tempfile
 import time
-from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
+from tests.support.figures import cpu_seconds
+from tests.support.http_load import post
 
+from benchmarks.gateway.node import create_topic, node
+from benchmarks.gateway.rows import Row
 from waystation.runtime.loops import run
 from waystation.testing.process import BrokerProcess
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+SINGLE_PER_S, BATCHED_PER_S = 8_000, 150_000
+"""What is promised of a core: messages a second, one by one and by the hundred."""
+
+_WARM_UP = 500
+_ROUNDS = 3
 
 
-def cpu_s(pid: int) -> float:
-    """Seconds that all threads of a process have been running."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+class _Kind(NamedTuple):
+    name: str
+    topic: str
+    request: bytes
+    messages: int
+    promised: int | None
+
+
+def measure(posts: int, connections: int, durability: str, data_dir: str | None) -> list[Row]:
+    """A row for each kind of request: the median of some rounds."""
+    with node(data_dir) as broker:
+        create_topic(broker, "one", 1, durability)
+        create_topic(broker, "six", 6, durability)
+        kinds = _kinds()
+        return [row for kind in kinds for row in _rows(broker, kind, posts, connections)]
+
+
+def _kinds() -> list[_Kind]:
+    one = {"key": "customer-1234567", "value": "v" * 100}
+    several = [{"key": f"customer-{number:07d}", "value": "v" * 100} for number in range(100)]
+    return [
+        _Kind("one message", "one", _post("one", one), 1, SINGLE_PER_S),
+        _Kind("100 messages", "one", _posts("one", [one] * 100), 100, BATCHED_PER_S),
+        _Kind("100 keys, 6 partitions", "six", _posts("six", several), 100, None),
+    ]
+
+
+def _post(topic: str, message: object) -> bytes:
+    return post(f"/v1/topics/{topic}/messages", msgspec.json.encode(message))
+
+
+def _posts(topic: str, messages: list[dict[str, str]]) -> bytes:
+    body = msgspec.json.encode({"messages": messages})
+    return post(f"/v1/topics/{topic}/messages/batch", body)
+
+
+def _rows(broker: BrokerProcess, kind: _Kind, posts: int, connections: int) -> list[Row]:
+    count = posts if kind.messages == 1 else max(posts // 20, connections)
+    run(posted(broker.http, kind.request, min(count, _WARM_UP), connections))
+    rounds = sorted(_round(broker, kind.request, count, connections) for _ in range(_ROUNDS))
+    each_s, per_s = rounds[_ROUNDS // 2]
+    rate = kind.messages / each_s
+    return [
+        Row(f"{kind.name}: messages per core-second", rate, "msg/s", at_least=kind.promised),
+        Row("  CPU of the node per POST", each_s * 1e6, "µs"),
+        Row("  messages per second of the clock", per_s * kind.messages, "msg/s"),
+    ]
+
+
+def _round(
+    broker: BrokerProcess, request: bytes, count: int, connections: int
+) -> tuple[float, float]:
+    """CPU seconds of the node per request, and requests a second."""
+    before_s = cpu_seconds(broker.pid)
+    took_s = run(posted(broker.http, request, count, connections))
+    return (cpu_seconds(broker.pid) - before_s) / count, count / took_s
+
+
+async def posted(address: str, request: bytes, count: int, connections: int) -> float:
+    """Seconds until ``count`` requests were answered."""
+    host, _, port = address.rpartition(":")
+    loop, began = asyncio.get_running_loop(), time.perf_counter()
+    each = max(count // connections, 1)
+    posters = [
+        (await loop.create_connection(lambda: _Poster(request, each), host, int(port)))[1]
+        for _ in range(connections)
+    ]
+    await asyncio.gather(*(one.done for one in posters))
+    return time.perf_counter() - began
 
 
 class _Poster(asyncio.Protocol):
@@ -56,62 +126,3 @@ class _Poster(asyncio.Protocol):
         else:
             self._transport.close()
             self.done.set_result(None)
-
-
-def post(path: str, body: object) -> bytes:
-    """A request as it goes over the wire."""
-    told = msgspec.json.encode(body)
-    return (
-        f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(told)}\r\n\r\n"
-    ).encode() + told
-
-
-async def posted(address: str, request: bytes, count: int, connections: int) -> float:
-    """Seconds until ``count`` requests were answered."""
-    host, _, port = address.rpartition(":")
-    loop, began = asyncio.get_running_loop(), time.perf_counter()
-    each = max(count // connections, 1)
-    posters = [
-        (await loop.create_connection(lambda: _Poster(request, each), host, int(port)))[1]
-        for _ in range(connections)
-    ]
-    await asyncio.gather(*(one.done for one in posters))
-    return time.perf_counter() - began
-
-
-def main() -> None:
-    """Print a row for each kind of request."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--posts", type=int, default=20_000)
-    parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--durability", default="memory")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        broker = BrokerProcess(Path(folder) / "data", http="127.0.0.1:0")
-        with broker.start():
-            _measure(broker, options.posts, options.connections, options.durability)
-
-
-def _measure(broker: BrokerProcess, posts: int, connections: int, durability: str) -> None:
-    topic = {"name": "t", "partitions": 1, "config": {"durability": durability}}
-    run(posted(broker.http, post("/v1/topics", topic), 1, 1))
-    message = {"key": "customer-1234567", "value": "v" * 100}
-    hundred = {"messages": [message] * 100}
-    rows = (
-        ("one message", post("/v1/topics/t/messages", message), posts, 1),
-        ("100 messages", post("/v1/topics/t/messages/batch", hundred), posts // 50, 100),
-    )
-    for name, request, count, each in rows:
-        run(posted(broker.http, request, min(count, 500), connections))
-        before = cpu_s(broker.pid)
-        took_s = run(posted(broker.http, request, count, connections))
-        used_s = cpu_s(broker.pid) - before
-        print(
-            f"{name}: {used_s / count * 1e6:.0f} µs of CPU per POST, "
-            f"{count * each / used_s:,.0f} messages per core-second, {count * each / took_s:,.0f}/s"
-        )
-
-
-if __name__ == "__main__":
-    main()

@@ -57,7 +57,7 @@ def measure(
             way.dialect, port, subscribed, streams, rate * _WARMUP_S, scenario.is_queue
         )
         count = rate * (seconds + _WARMUP_S)
-        published = publishing.Wanted(way.dialect, port, streams, rate, count)
+        published = publishing.Wanted(way.dialect, port, streams, rate, count, wanted.skipped)
         with _process("subscribers", asdict(wanted)) as receiving:
             _line(receiving, "subscribed")
             before_s = broker.cpu_seconds()

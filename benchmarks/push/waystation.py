@@ -71,6 +71,10 @@ class Socket(EventStream):
 class QueueSocket(Socket):
     """A queue's WebSocket: every message is acknowledged by its id."""
 
+    def prepare(self, port: int, streams: int) -> None:
+        """A queue of one partition."""
+        _call(port, "/v1/queues", {"name": _TOPIC, "partitions": streams})
+
     def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
         """Likewise."""
         return _websocket(port, f"/v1/queues/{_TOPIC}/socket?credit={_CREDIT}")
