@@ -16,6 +16,7 @@ import msgspec
 from waystation.gateway.bodies import Disconnected, Limits, Receive, packed, read_body
 from waystation.gateway.checking import Checked
 from waystation.gateway.hosts import Hosts
+from waystation.gateway.incoming import Incoming
 from waystation.gateway.problems import (
     PROBLEM_JSON,
     Problem,
@@ -92,8 +93,11 @@ class Gateway:
             raise _not_upgraded(scope["path"])
         checked = self._checked[id(route)]
         parameters = checked.parameters(values, scope["query_string"])
-        body = None
-        if route.body is not None:
+        body: Any = None
+        if route.streamed:
+            checked.check_media_type(headers)
+            body = Incoming(headers, receive, scope["state"]["wire"], self._limits)
+        elif route.body is not None:
             read = await read_body(headers, receive, self._limits)
             body = await checked.body(read, headers)
         call = Call(self._clients, parameters, body, headers)

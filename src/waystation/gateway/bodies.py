@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from waystation.gateway.problems import ProblemError, refusal
 
-__all__ = ["Disconnected", "Limits", "Receive", "packed", "read_body"]
+__all__ = ["Disconnected", "Limits", "Receive", "discard", "packed", "read_body", "wanted_packing"]
 
 Receive = Callable[[], Awaitable[Any]]
 Headers = Mapping[bytes, bytes]
@@ -53,7 +53,7 @@ async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes
     """The body as it was before it was packed; HOT: once per request, mostly one message."""
     declared = headers.get(b"content-length")
     if declared is not None and int(declared) > limits.body_bytes:
-        await _discard(receive)
+        await discard(receive)
         raise _too_large(limits.body_bytes)
     message = await receive()
     if message["type"] == "http.disconnect":
@@ -73,20 +73,29 @@ async def packed(body: bytes, accepted: bytes) -> tuple[bytes, bytes | None]:
     """``body`` as the caller likes it best, and how it was packed."""
     if len(body) < _WORTH_PACKING_BYTES:
         return body, None
+    name = wanted_packing(accepted)
+    if name is None:
+        return body, None
+    pack = _zstd if name == b"zstd" else _gzip
+    if len(body) > _BESIDE_THE_LOOP_BYTES:
+        return await asyncio.to_thread(pack, body), name
+    return pack(body), name
+
+
+def wanted_packing(accepted: bytes) -> bytes | None:
+    """How the caller likes an answer packed, by its ``Accept-Encoding``, if at all."""
     wanted = {part.split(b";")[0].strip(): part for part in accepted.lower().split(b",")}
-    for name, pack in ((b"zstd", _zstd), (b"gzip", _gzip)):
+    for name in (b"zstd", b"gzip"):
         if name in wanted and b"q=0" not in wanted[name].replace(b" ", b"").split(b";")[1:]:
-            if len(body) > _BESIDE_THE_LOOP_BYTES:
-                return await asyncio.to_thread(pack, body), name
-            return pack(body), name
-    return body, None
+            return name
+    return None
 
 
 async def _rest(begun: bytes, receive: Receive, limit_bytes: int) -> bytes:
     gathered = bytearray(begun)
     while True:
         if len(gathered) > limit_bytes:
-            await _discard(receive)
+            await discard(receive)
             raise _too_large(limit_bytes)
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -99,7 +108,7 @@ async def _rest(begun: bytes, receive: Receive, limit_bytes: int) -> bytes:
     return bytes(gathered)
 
 
-async def _discard(receive: Receive) -> None:
+async def discard(receive: Receive) -> None:
     """Take some more in: who is cut off while it writes would not see the answer."""
     left = _POLITE_BYTES
     while left > 0:

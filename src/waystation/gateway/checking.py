@@ -17,12 +17,12 @@ from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import JSON, NDJSON, Route
 from waystation.gateway.slicing import SLICE_BYTES, sliced
 
-__all__ = ["Checked", "decoded"]
+__all__ = ["NOT_JSON", "Checked", "decoded"]
 
 _AT: Final = re.compile(r" - at `(?:key in )?\$(?:\.|\[\.\.\.\]\.?)?([^`]*)`$")
 _NAMED: Final = re.compile(r"field `([^`]+)`")
 _MOST_PARAMETERS: Final = 50
-_NOT_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+NOT_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 _FITTING: Final = "GET /openapi.json says what fits"
 
 
@@ -60,9 +60,13 @@ class Checked:
         if self.route.lines is not None and len(body) > SLICE_BYTES:
             try:
                 return await sliced(body, self._decoder.decode)
-            except _NOT_JSON as error:
+            except NOT_JSON as error:
                 raise _told(error) from None
         return decoded(self._decoder.decode, body)
+
+    def check_media_type(self, headers: Mapping[bytes, bytes]) -> None:
+        """A problem if the body comes as something else than the route takes."""
+        self._is_lines(headers.get(b"content-type", b""))
 
     async def _lines(self, body: bytes) -> list[Any]:
         """All lines, in slices: the loop turns in between."""
@@ -73,7 +77,7 @@ class Checked:
             part = body[begin:end]
             try:
                 found += self._line_decoder.decode_lines(part)
-            except _NOT_JSON:
+            except NOT_JSON:
                 self._tell_line(part, body.count(b"\n", 0, begin))
                 raise
             begin = end
@@ -117,7 +121,7 @@ def decoded(decode: Any, body: bytes, at: str | None = None) -> Any:
     """What came, as its type; a problem that names the field if it is not that."""
     try:
         return decode(body)
-    except _NOT_JSON as error:
+    except NOT_JSON as error:
         raise _told(error, at) from None
 
 

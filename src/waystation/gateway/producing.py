@@ -18,7 +18,7 @@ from waystation.gateway.routes import Call, Params, Reply, Route
 from waystation.gateway.topics import TopicParams
 from waystation.model.errors import WaystationError
 
-__all__ = ["PRODUCING"]
+__all__ = ["PRODUCING", "stored_one", "stored_together"]
 
 _TURN: Final = 256
 
@@ -62,7 +62,7 @@ async def send_message(call: Call[TopicParams, NewMessage]) -> Place | Reply:
     topic, message = call.parameters.topic, call.body
     record, timing, key = message.record(), message.timing(), once_key(call.headers, message)
     await call.clients.topic(topic)
-    place = await _sent(await call.clients.producer(), topic, record, timing, key)
+    place = await stored_one(await call.clients.producer(), topic, record, timing, key)
     if place.replayed is True:
         return Reply(msgspec.json.encode(place), headers=REPLAYED)
     return place
@@ -124,9 +124,9 @@ async def _all_sent(
     plain = records
     if timings:
         plain = [one for number, one in enumerate(records) if number not in timings]
-    outcomes = [_outcome(told) for told in await _together(producer, topic, plain)]
+    outcomes = [_outcome(told) for told in await stored_together(producer, topic, plain)]
     waiting = {
-        number: asyncio.ensure_future(_sent(producer, topic, records[number], timing))
+        number: asyncio.ensure_future(stored_one(producer, topic, records[number], timing))
         for number, timing in timings.items()
     }
     for number, one in waiting.items():
@@ -145,7 +145,7 @@ async def _all_once(
     """What became of each message that has an idempotency key."""
     waiting = []
     for number, (record, key) in enumerate(zip(records, keys, strict=True)):
-        sending = _sent(producer, topic, record, timings.get(number), key)
+        sending = stored_one(producer, topic, record, timings.get(number), key)
         waiting.append(asyncio.ensure_future(sending))
         if number % _TURN == _TURN - 1:
             await asyncio.sleep(0)
@@ -155,7 +155,7 @@ async def _all_once(
     return [_outcome(one.exception() or one.result()) for one in waiting]
 
 
-async def _together(
+async def stored_together(
     producer: Producer, topic: str, records: list[NewRecord]
 ) -> list[RecordMetadata | WaystationError]:
     """Where each record went; handed over in turns of the loop that stay short."""
@@ -170,13 +170,14 @@ async def _together(
     return [told for one in sent for told in await one.outcomes()]
 
 
-async def _sent(
+async def stored_one(
     producer: Producer,
     topic: str,
     record: NewRecord,
     timing: Timing | None,
     once: str | None = None,
 ) -> Place:
+    """Where a record went that is for later or has an idempotency key, or any other."""
     value, key, headers, partition, timestamp_ms = record
     told = await producer.send(
         topic,

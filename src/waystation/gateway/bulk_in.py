@@ -1,0 +1,177 @@
+"""Messages without end on their way in: NDJSON, stored line by line as it comes.
+
+Nothing is asked of the caller but to send; however long that takes, little is held here.  The
+lines are stored in their order, some hundred at a time.  The first line that is wrong, or cannot
+be stored, ends it: what came before is stored, and the answer says how far it got.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+
+from waystation.client.accumulator import NewRecord
+from waystation.client.producer import Producer
+from waystation.gateway.checking import NOT_JSON, decoded
+from waystation.gateway.incoming import Incoming, Slice
+from waystation.gateway.payloads import NewMessage
+from waystation.gateway.problems import PROBLEM_JSON, Problem, ProblemError, problem_of
+from waystation.gateway.producing import stored_one, stored_together
+from waystation.gateway.routes import NDJSON, Call, Reply, Route
+from waystation.gateway.topics import TopicParams
+from waystation.model.errors import WaystationError
+
+__all__ = ["BULK_IN"]
+
+_TOGETHER_BYTES: Final = 256 << 10
+_decode: Final = msgspec.json.Decoder(NewMessage).decode
+_decode_lines: Final = msgspec.json.Decoder(NewMessage).decode_lines
+
+
+class StreamEnd(msgspec.Struct, frozen=True):
+    """Why not all of it was stored."""
+
+    line: int
+    """The first line that was not, counted from 1."""
+    problem: Problem
+
+
+class Streamed(msgspec.Struct, frozen=True):
+    """What became of the lines."""
+
+    stored: int
+    """How many messages are stored."""
+    ended: StreamEnd | None
+    """The first line that was not; ``null`` if all were.  A few lines after it may be stored."""
+
+
+class _Gathered:
+    """Lines that wait to be stored together, and the first that cannot be."""
+
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+        self.messages: list[NewMessage] = []
+        self.records: list[NewRecord] = []
+        self.ended: StreamEnd | None = None
+        self.size_bytes = 0
+
+    def add(self, some: Slice) -> None:
+        """Take lines in, up to the first that is wrong.
+
+        HOT: once per message; only a slice with a mistake pays for knowing where it is.
+        """
+        self.size_bytes += len(some.content)
+        try:
+            messages = _decode_lines(some.content)
+            records = [one.record() for one in messages]
+            for one in messages:
+                one.timing()
+        except (*NOT_JSON, ProblemError):
+            self._add_each(some)
+            return
+        self.messages += messages
+        self.records += records
+        if len(messages) == some.lines:
+            self.lines += range(some.number, some.number + len(messages))
+        else:  # some are empty
+            lines = enumerate(some.content.split(b"\n"), some.number)
+            self.lines += [number for number, line in lines if line.strip()]
+
+    def _add_each(self, some: Slice) -> None:
+        for number, line in enumerate(some.content.split(b"\n"), some.number):
+            if not line.strip():
+                continue
+            try:
+                message = decoded(_decode, line, f"line {number}")
+                record = message.record(f"line {number}: ")
+                message.timing(f"line {number}: ")
+            except ProblemError as error:
+                self.ended = StreamEnd(number, error.problem)
+                return
+            self.lines.append(number)
+            self.messages.append(message)
+            self.records.append(record)
+
+
+async def send_stream(call: Call[TopicParams, Incoming]) -> Reply:
+    """Store lines for as long as they come; answered when the last is stored."""
+    topic, body = call.parameters.topic, call.body
+    await call.clients.topic(topic)
+    producer = await call.clients.producer()
+    await producer.partitions_of(topic)
+    stored, line, gathered = 0, 1, _Gathered()
+    try:
+        async with aclosing(body.slices()) as slices:
+            async for some in slices:
+                gathered.add(some)
+                line = some.number + some.lines
+                if gathered.size_bytes >= _TOGETHER_BYTES or gathered.ended is not None:
+                    stored += await _stored(producer, topic, gathered)
+                    if gathered.ended is not None:
+                        break
+                    gathered = _Gathered()
+    except ProblemError as error:
+        gathered.ended = StreamEnd(line, error.problem)
+    if gathered.records:
+        stored += await _stored(producer, topic, gathered)
+    return await _answer(body, Streamed(stored, gathered.ended))
+
+
+async def _stored(producer: Producer, topic: str, some: _Gathered) -> int:
+    """How many of the lines are stored; ``some.ended`` is the first that is not."""
+    if all(one.timing() is None and one.idempotency_key is None for one in some.messages):
+        outcomes: Sequence[object] = await stored_together(producer, topic, some.records)
+    else:
+        outcomes = await _one_by_one(producer, topic, some)
+    failed = 0
+    for line, told in zip(some.lines, outcomes, strict=True):
+        if isinstance(told, BaseException):
+            if not isinstance(told, WaystationError):
+                raise told
+            if not failed:
+                some.ended = StreamEnd(line, problem_of(told))
+            failed += 1
+    some.records.clear()
+    return len(outcomes) - failed
+
+
+async def _one_by_one(producer: Producer, topic: str, some: _Gathered) -> Sequence[object]:
+    """Messages that are for later, or have an idempotency key, and others among them."""
+    sending = [
+        asyncio.ensure_future(
+            stored_one(producer, topic, record, message.timing(), message.idempotency_key)
+        )
+        for message, record in zip(some.messages, some.records, strict=True)
+    ]
+    return await asyncio.gather(*sending, return_exceptions=True)
+
+
+async def _answer(body: Incoming, told: Streamed) -> Reply:
+    if told.ended is None:
+        return Reply(msgspec.json.encode(told))
+    await body.discard()
+    closing = ((b"connection", b"close"),)
+    if told.stored:
+        return Reply(msgspec.json.encode(told), 207, headers=closing)
+    problem = told.ended.problem
+    return Reply(msgspec.json.encode(problem), problem.status, PROBLEM_JSON.decode(), closing)
+
+
+BULK_IN = [
+    Route(
+        method="POST",
+        path="/v1/topics/{topic}/messages/stream",
+        summary="Send messages without end, one per line",
+        tag="messages",
+        handler=send_stream,
+        parameters=TopicParams,
+        body=NewMessage,
+        streamed=True,
+        media_types=(NDJSON,),
+        answer=Streamed,
+        others={207: Streamed},
+        errors=(403, 429, 504),
+    ),
+]
