@@ -38,6 +38,8 @@ class FoundPage(NamedTuple):
     """Where to go on."""
     complete: bool
     """Whether there were no others yet when this was answered."""
+    end: Offset
+    """Where what could be read ended."""
 
 
 class Finder:
@@ -79,6 +81,7 @@ class Finder:
                     where,
                     Offset(told.next_offset),
                     complete,
+                    Offset(told.end),
                 )
             at = max(at, told.next_offset)
 

@@ -459,13 +459,36 @@ class Sender:
     async def _watch_deadlines(self) -> None:
         """Give up what waited too long; a batch that is under way is waited for."""
         pause_s = min(1.0, max(0.02, self._settings.delivery_timeout_ms / 10_000))
+        missing: dict[str, float] = {}
         while True:
             await asyncio.sleep(pause_s)
             now = self._clock.monotonic()
+            missing = self._missing(missing, now)
             for batch in list(self._accumulator.batches):
                 # With the first of a transaction all that wait are given up.
-                if batch.deadline <= now and batch in self._accumulator.batches:
+                if batch not in self._accumulator.batches:
+                    continue
+                if batch.deadline <= now:
                     self._expire(batch)
+                elif (
+                    missing
+                    and missing.get(batch.lane.partition.topic, now) < now - self._patience_s
+                ):
+                    error = error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _subject(batch))
+                    self._drop(batch, error)
+
+    def _missing(self, before: dict[str, float], now: float) -> dict[str, float]:
+        """Since when topics do not exist (any more), as far as brokers say."""
+        return {
+            name: before.get(name, now)
+            for name, code in self._router.view.refused.items()
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a topic may take to exist, in seconds."""
+        return self._router.settings.metadata_timeout_ms / 1_000
 
     def _expire(self, batch: Outgoing) -> None:
         self._drop(

@@ -30,9 +30,13 @@ T = TypeVar("T")
 _CLIENT_ID: Final = "gateway"
 _IMAGE_MS: Final = 5_000
 _DELIVERY_MS: Final = 30_000
+_TOPIC_MS: Final = 1_000
+"""A topic that is deleted while messages are on their way to it is not waited for much longer."""
 _CLOSING_S: Final = 2.0
 _SPARE: Final = 64
 _TOO_LATE_S: Final = 0.3
+_LOOK_S: Final = 0.5
+_LOOK_MAX_S: Final = 5.0
 
 
 class Clients:
@@ -117,6 +121,11 @@ class Clients:
         known = router.view.topics.get(name)
         if known is not None and known.partitions:
             return known
+        await self._check_there(name)
+        return await router.topic(name)
+
+    async def _check_there(self, name: str) -> None:
+        router = await self.router()
         for pause_s in (_TOO_LATE_S, 0.0):
             view = await router.look_up([name])
             if not view.refused.get(name):
@@ -126,7 +135,20 @@ class Clients:
             from waystation.client.errors import error_of
 
             raise error_of(view.refused[name], f"topic {name}")
-        return await router.topic(name)
+
+    async def promptly(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` brings; if the topic is deleted meanwhile, ``UnknownTopicError`` soon.
+
+        Clients ask again for a while about a topic that has gone: it might be on its way.
+        """
+        task, pause_s = asyncio.ensure_future(work), _LOOK_S
+        try:
+            while not (await asyncio.wait([task], timeout=pause_s))[0]:
+                await self._check_there(name)
+                pause_s = min(2 * pause_s, _LOOK_MAX_S)
+            return task.result()
+        finally:
+            task.cancel()
 
     async def forget(self, name: str) -> None:
         """A topic was deleted: believe in it no more."""
@@ -174,6 +196,7 @@ class Clients:
                 linger_ms=0,
                 max_request_bytes=self._message_bytes,
                 delivery_timeout_ms=_DELIVERY_MS,
+                metadata_timeout_ms=_TOPIC_MS,
             ).start()
         return self._producer
 

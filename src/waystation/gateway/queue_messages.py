@@ -6,7 +6,7 @@
 3. Many are settled together: one that is not held any more spoils no other, and is named.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -129,7 +129,7 @@ class Settled(msgspec.Struct, frozen=True):
     refused: list[Refused]
 
 
-Telling = Callable[[Receipts, list[Receipt]], Awaitable[Settlings]]
+Telling = Callable[[Receipts, list[Receipt]], Coroutine[Any, Any, Settlings]]
 
 
 async def send_to_queue(call: Call[SendParams, NewQueueMessage]) -> object:
@@ -162,14 +162,13 @@ class QueueMessages:
         """Receive messages; waits for the first of them."""
         wanted = call.body
         await check_queue(call.clients, call.parameters.queue)
-        async with (
-            self._holders.waiting(),
-            self._holders.of(call.clients, call.parameters.of) as own,
-        ):
-            try:
-                held = await own.hold(wanted.max, wanted.wait_ms, lock_ms=wanted.lease_ms)
-            except UnknownTopicError:
-                raise unknown_queue(call.parameters.queue) from None
+        clients, queue = call.clients, call.parameters.of
+        try:
+            async with self._holders.waiting(), self._holders.of(clients, queue) as own:
+                holding = own.hold(wanted.max, wanted.wait_ms, lock_ms=wanted.lease_ms)
+                held = await clients.promptly(queue.name, holding)
+        except UnknownTopicError:
+            raise unknown_queue(queue.name) from None
         return Received(_received(held, wanted.values))
 
     async def ack(self, call: Call[QueueParams, Named]) -> Reply:
@@ -192,8 +191,12 @@ class QueueMessages:
     async def _told(self, call: Call[QueueParams, Any], tell: Telling) -> Reply:
         receipts = [_receipt(text, number) for number, text in enumerate(call.body.receipts)]
         await check_queue(call.clients, call.parameters.queue)
-        async with self._holders.of(call.clients, call.parameters.of) as own:
-            outcomes = await tell(own, receipts)
+        try:
+            async with self._holders.of(call.clients, call.parameters.of) as own:
+                told = tell(own, receipts)
+                outcomes = await call.clients.promptly(call.parameters.queue, told)
+        except UnknownTopicError:
+            raise unknown_queue(call.parameters.queue) from None
         numbers = {one: number for number, one in reversed(list(enumerate(receipts)))}
         refused = [
             Refused(str(one), _problem(one, numbers[one], error))

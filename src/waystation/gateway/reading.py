@@ -1,4 +1,4 @@
-"""Messages on their way out: of one partition, from an offset or a time on.
+"""Messages on their way out: of one partition, from an offset or a time on; or of one key.
 
 A page ends at its limit, at its bytes, at the end of the log, or, with a filter, when enough was
 looked at: ``next_offset`` is where to go on in any case, and ``end_offset`` says how far that is.
@@ -18,6 +18,7 @@ from waystation.client.raw import Fetched, PartitionReader
 from waystation.client.settings import ConsumerSettings
 from waystation.client.timing import moment_ms
 from waystation.filters.selecting import Filter
+from waystation.gateway.finding import find_page, key_of
 from waystation.gateway.payloads import StoredMessage, Values, shown
 from waystation.gateway.problems import refusal
 from waystation.gateway.routes import JSON, NDJSON, Call, Params, Reply, Route
@@ -59,6 +60,17 @@ class ReadParams(Params, frozen=True):
         ]
         | None
     ) = None
+    key: (
+        Annotated[
+            str, Meta(description="Only messages of this key; the topic needs index.keys=true.")
+        ]
+        | None
+    ) = None
+    key_base64: Annotated[bytes, Meta(description="Instead of key: any bytes.")] | None = None
+    after: (
+        Annotated[OffsetField, Meta(description="Begin behind that message; instead of offset.")]
+        | None
+    ) = None
     where: (
         Annotated[
             str, Meta(max_length=8_192, description="An SQL condition, such as value.total > 10.")
@@ -98,9 +110,13 @@ class Page(NamedTuple):
 async def read_messages(call: Call[ReadParams, None]) -> Messages | Reply:
     """Read a page of one partition."""
     wanted, clients = call.parameters, call.clients
+    _check_one_beginning(wanted)
+    key = key_of(wanted.key, wanted.key_base64)
+    if key is not None:
+        return await _found(call, key)
     chosen = None if wanted.where is None else filter_of(wanted.where)
     where = TopicPartition(wanted.topic, await _partition(clients, wanted))
-    offset = await _beginning(clients, where, wanted)
+    offset = await clients.promptly(wanted.topic, _beginning(clients, where, wanted))
     page = await read_page(
         clients,
         where,
@@ -110,7 +126,36 @@ async def read_messages(call: Call[ReadParams, None]) -> Messages | Reply:
         wait_ms=wanted.wait_ms,
         chosen=chosen,
     )
-    messages = shown(page.messages, wanted.values)
+    return _answer(call, page)
+
+
+async def _found(call: Call[ReadParams, None], key: bytes) -> Messages | Reply:
+    """A page of one key, wherever Kafka's clients put its messages."""
+    wanted = call.parameters
+    for name in ("where", "since"):
+        if getattr(wanted, name) is not None:
+            raise refusal(
+                400,
+                "invalid-parameter",
+                f"{name} and key exclude each other",
+                field=name,
+                remedy="leave one of them away; a key's messages are found without reading others",
+            )
+    await call.clients.topic(wanted.topic)
+    page = await find_page(
+        call.clients,
+        wanted.topic,
+        key,
+        _given_offset(wanted) or 0,
+        limit=wanted.limit,
+        wait_ms=wanted.wait_ms,
+        partition=wanted.partition,
+    )
+    return _answer(call, Page(page.messages, page.next_offset, page.end))
+
+
+def _answer(call: Call[ReadParams, None], page: Page) -> Messages | Reply:
+    messages = shown(page.messages, call.parameters.values)
     if not call.accepts(NDJSON):
         return Messages(messages, page.next_offset, page.end_offset)
     headers = (
@@ -134,9 +179,7 @@ async def read_page(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1_000
     filling = _Filling(Feed(where, _BATCH_BYTES, chosen), offset, limit, max_bytes)
-    reader = await _opened(await clients.router(), where, _SETTINGS)
-    while await filling.take(await reader.fetch(filling.fetch_at, _FETCH_BYTES)):
-        pass
+    await clients.promptly(where.topic, filling.fill(await clients.router(), where))
     while filling.is_waiting and (left_s := deadline - loop.time()) > 0:
         held_ms = min(max(int(left_s * 1_000), 1), _HOLD_MS)
         settings = ConsumerSettings(isolation="read_committed", fetch_max_wait_ms=held_ms)
@@ -168,6 +211,12 @@ class _Filling:
     @property
     def page(self) -> Page:
         return Page(self._messages, self._feed.position, self._end)
+
+    async def fill(self, router: "Router", where: TopicPartition) -> None:
+        """Take all that is there."""
+        reader = await _opened(router, where, _SETTINGS)
+        while await self.take(await reader.fetch(self.fetch_at, _FETCH_BYTES)):
+            pass
 
     async def take(self, fetched: Fetched) -> bool:
         """Take what came; false once it is enough, or there is no more."""
@@ -215,16 +264,9 @@ async def _partition(clients: "Clients", wanted: ReadParams) -> int:
 
 
 async def _beginning(clients: "Clients", where: TopicPartition, wanted: ReadParams) -> Offset:
-    if wanted.offset is not None:
-        if wanted.since is not None:
-            raise refusal(
-                400,
-                "invalid-parameter",
-                "offset and since exclude each other",
-                field="since",
-                remedy="give one of them",
-            )
-        return Offset(wanted.offset)
+    given = _given_offset(wanted)
+    if given is not None:
+        return given
     admin = await clients.admin()
     moment = EARLIEST if wanted.since is None else moment_of(wanted.since)
     found = (await admin.list_offsets({where: moment}))[where].offset
@@ -233,18 +275,36 @@ async def _beginning(clients: "Clients", where: TopicPartition, wanted: ReadPara
     return (await admin.list_offsets({where: LATEST}, isolation="read_committed"))[where].offset
 
 
-def moment_of(since: str) -> int:
-    """A time in milliseconds since 1970, however it was written."""
+def _check_one_beginning(wanted: ReadParams) -> None:
+    given = [name for name in ("offset", "after", "since") if getattr(wanted, name) is not None]
+    if len(given) > 1:
+        raise refusal(
+            400,
+            "invalid-parameter",
+            f"{given[0]} and {given[1]} exclude each other",
+            field=given[1],
+            remedy="give one of them",
+        )
+
+
+def _given_offset(wanted: ReadParams) -> Offset | None:
+    if wanted.after is not None:
+        return Offset(min(wanted.after + 1, 2**63 - 1))
+    return None if wanted.offset is None else Offset(wanted.offset)
+
+
+def moment_of(text: str, name: str = "since") -> int:
+    """A time in milliseconds since 1970, however parameter ``name`` was written."""
     try:
-        moment = int(since) if since.isascii() and since.isdigit() else moment_ms(since, "since")
+        moment = int(text) if text.isascii() and text.isdigit() else moment_ms(text, name)
         if moment >= 2**63:
-            raise InvalidRequestError(f"since {since} is beyond all time")
+            raise InvalidRequestError(f"{name} {text} is beyond all time")
     except (InvalidRequestError, ValueError) as error:
         raise refusal(
             400,
             "invalid-parameter",
             str(error),
-            field="since",
+            field=name,
             remedy="2030-01-31T09:00:00Z, or milliseconds since 1970",
         ) from None
     return moment
@@ -268,12 +328,12 @@ READING = [
     Route(
         method="GET",
         path="/v1/topics/{topic}/messages",
-        summary="Read messages of a partition",
+        summary="Read messages of a partition, or of a key",
         tag="messages",
         handler=read_messages,
         parameters=ReadParams,
         answer=Messages,
         answer_types=(JSON, NDJSON),
-        errors=(416, 504),
+        errors=(409, 416, 504),
     ),
 ]
