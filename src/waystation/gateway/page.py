@@ -22,8 +22,8 @@ button{padding:.25rem 1rem;margin:.4rem 0}h2{margin-top:2rem;text-transform:capi
 const make=(tag,text,into)=>{const e=document.createElement(tag);if(text)e.textContent=text;
  if(into)into.append(e);return e};
 let spec;
-const follow=s=>s&&s.$ref?spec.components.schemas[s.$ref.split('/').pop()]:s;
-function sample(schema,deep=0){const s=follow(schema)||{};
+const shape=s=>s&&s.$ref?spec.components.schemas[s.$ref.split('/').pop()]:s;
+function sample(schema,deep=0){const s=shape(schema)||{};
  if(s.examples)return s.examples[0];if(s.enum)return s.enum[0];
  const one=s.anyOf||s.oneOf;if(one)return sample(one[0],deep);
  if(s.type==='object'){const o={};if(deep<4)for(const n of s.required||[])
@@ -53,10 +53,21 @@ function show(path,method,op,into){
   curl.hidden=out.hidden=false;
   curl.textContent='curl -X '+o.method+" '"+location.origin+url+"'"+
    (body?" -H 'content-type: "+kinds[0]+"' -d '"+body.value.replace(/'/g,"'\\\\''")+"'":'');
-  try{const r=await fetch(url,o);let t=await r.text();
+  if(op['x-websocket'])return talk(url.replace(/^/,location.origin.replace('http','ws')));
+  try{const r=await fetch(url,o);
+   if((r.headers.get('content-type')||'').startsWith('text/event-stream'))return follow(r);
+   let t=await r.text();
    try{t=JSON.stringify(JSON.parse(t),null,2)}catch{}
    out.textContent=r.status+' '+r.statusText+'\\n\\n'+t}
   catch(e){out.textContent=String(e)}};
+ const more=t=>{out.textContent=(out.textContent+t).slice(-20000);out.scrollTop=out.scrollHeight};
+ async function follow(r){out.textContent='';const rd=r.body.getReader(),de=new TextDecoder();
+  for(;;){const {done,value}=await rd.read();if(done)return more('(ended)');more(de.decode(value))}}
+ function talk(url){curl.textContent=url;out.textContent='';const ws=new WebSocket(url);
+  const said=make('input',null,d),say=make('button','Say it',d);
+  said.value='{"type":"credit","messages":10}';said.style.width='80%';
+  say.onclick=()=>ws.send(said.value);ws.onmessage=e=>more(e.data+'\\n');
+  ws.onclose=e=>{more('(closed '+e.code+' '+e.reason+')\\n');said.remove();say.remove()}}
  const answers=Object.entries(op.responses).map(([c,r])=>c+' '+r.description).join(', ');
  make('small','Answers: '+answers,d)}
 fetch('openapi.json').then(r=>r.json()).then(s=>{spec=s;
