@@ -44,6 +44,8 @@ bench: $(STAMPS)/dev $(STAMPS)/tools ## the same loads against Waystation and it
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.spark)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.spark_write)
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.queues)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.gateway)
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.push)
 
 soak: $(STAMPS)/dev $(STAMPS)/tools ## the tests with full counts and durations; reports in docs/reports
 	$(BIN)/python tools/soak.py $(ARGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -16,6 +16,7 @@ from benchmarks.peers.broker import RunningBroker, free_ports, fresh, life
 from benchmarks.peers.handshake import wait_until_ready
 from benchmarks.peers.member import Member
 from benchmarks.peers.nats import NatsPeer
+from benchmarks.peers.places import ROOT
 from benchmarks.peers.rabbitmq import RabbitmqPeer
 from benchmarks.peers.waystation import COMMAND
 from benchmarks.push import publishing, subscribers
@@ -48,37 +49,41 @@ def measure(
     ``part`` of the subscribers are there.
     """
     subscribed = max(int(scenario.subscribers * part), 1)
+    streams = min(scenario.streams, subscribed)
+    rate = per_second * subscribed if scenario.is_queue else per_second
     with running(way.peer, directory) as (broker, port):
-        dialect = dialects()[way.dialect]
-        streams = min(scenario.streams, subscribed)
-        dialect.prepare(port, streams)
-        rate = per_second * subscribed if scenario.is_queue else per_second
+        dialects()[way.dialect].prepare(port, streams)
         wanted = subscribers.Wanted(
             way.dialect, port, subscribed, streams, rate * _WARMUP_S, scenario.is_queue
         )
-        count = rate * (seconds + _WARMUP_S)
-        published = publishing.Wanted(way.dialect, port, streams, rate, count, wanted.skipped)
-        with _process("subscribers", asdict(wanted)) as receiving:
-            _line(receiving, "subscribed")
-            before_s = broker.cpu_seconds()
-            with _process("publishing", asdict(published)) as sending:
-                sent = json.loads(_line(sending))
-            assert receiving.stdin is not None
-            receiving.stdin.write(f"{count}\n")
-            receiving.stdin.flush()
-            found = json.loads(_line(receiving))
-        used_s = broker.cpu_seconds() - before_s
+        found = loaded(wanted, rate, rate * (seconds + _WARMUP_S), broker.cpu_seconds)
+        used_s = found.pop("broker_cpu_s")
         return {
-            **{name: found[name] for name in ("p50_ms", "p99_ms", "p999_ms", "max_ms")},
-            "deliveries": found["deliveries"],
-            "missing": found["missing"],
-            "again": found["again"],
-            "lost": found["lost"],
+            **found,
             "cpu_us_per_delivery": used_s / max(found["deliveries"], 1) * 1e6,
             "receiver_cores": found["cpu_s"] / (seconds + _WARMUP_S),
-            "publisher_late_p99_ms": sent["late_p99_ms"],
             "rss_mb": broker.rss_mb(),
         }
+
+
+def loaded(
+    wanted: subscribers.Wanted, rate: int, count: int, cpu_seconds: Callable[[], float]
+) -> Figures:
+    """Subscribe, publish ``count`` messages to each stream, and see what came."""
+    published = publishing.Wanted(
+        wanted.dialect, wanted.port, wanted.streams, rate, count, wanted.skipped
+    )
+    with _process("subscribers", asdict(wanted)) as receiving:
+        _line(receiving, "subscribed")
+        before_s = cpu_seconds()
+        with _process("publishing", asdict(published)) as sending:
+            sent = json.loads(_line(sending))
+        assert receiving.stdin is not None
+        receiving.stdin.write(f"{count}\n")
+        receiving.stdin.flush()
+        found: Figures = json.loads(_line(receiving))
+    late_ms = {"publisher_late_p99_ms": sent["late_p99_ms"]}
+    return found | late_ms | {"broker_cpu_s": cpu_seconds() - before_s}
 
 
 @contextmanager
@@ -99,7 +104,7 @@ def _waystation(directory: Path) -> Iterator[tuple[RunningBroker, int]]:
 def _process(module: str, wanted: dict[str, object]) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", f"benchmarks.push.{module}", json.dumps(wanted)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             yield process

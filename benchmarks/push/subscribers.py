@@ -59,8 +59,8 @@ class Subscriber:
 
     __slots__ = ("again", "connection", "count", "gaps", "last", "rest")
 
-    def __init__(self, connection: socket.socket, received: bytes) -> None:
-        self.connection, self.rest = connection, received
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.rest = connection, b""
         self.count = self.gaps = self.again = 0
         self.last = -1
 
@@ -77,7 +77,8 @@ class Subscribers:
         for number in range(wanted.subscribers):
             connection, received = dialect.subscribe(wanted.port, number % wanted.streams)
             connection.setblocking(False)
-            self._by_fd[connection.fileno()] = Subscriber(connection, received)
+            one = self._by_fd[connection.fileno()] = Subscriber(connection)
+            self._take(one, received)
         self._all = list(self._by_fd.values())
 
     def receive(self) -> Found:
@@ -107,11 +108,14 @@ class Subscribers:
             return
         except OSError:
             received = b""
-        now_ns = time.monotonic_ns()
         if not received:
             poll.unregister(fd)
             self._lost += 1
             return
+        self._take(one, received)
+
+    def _take(self, one: Subscriber, received: bytes) -> None:
+        now_ns = time.monotonic_ns()
         before, found = one.count, marks_in(one.rest + received)
         for due, number in found:
             self._note(one, int(number), now_ns - int(due))

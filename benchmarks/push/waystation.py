@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 from benchmarks.push.dialects import Due, connect, read_until
 
-_TOPIC = "push"
 _CREDIT, _MORE_AT = 100, 50
 _TEXT, _MASKED, _LONG = 0x81, 0x80, 126
 _ID = re.compile(rb'"type":"message","id":"([^"]+)"')
@@ -28,15 +27,17 @@ _CONNECTIONS = 64
 class EventStream:
     """Server-sent events: one response without an end."""
 
+    topic = "push-events"
+
     def prepare(self, port: int, streams: int) -> None:
         """One topic."""
-        created = {"name": _TOPIC, "partitions": streams}
+        created = {"name": self.topic, "partitions": streams}
         _call(port, "/v1/topics", created)
 
     def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
         """Subscribed once the answer begins."""
         connection = connect(port)
-        path = f"/v1/topics/{_TOPIC}/events?partition={stream}"
+        path = f"/v1/topics/{self.topic}/events?partition={stream}"
         connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         header, behind = read_until(connection, b"\r\n\r\n")
         _check(header, b"HTTP/1.1 200")
@@ -50,15 +51,17 @@ class EventStream:
 
     def publisher(self, port: int) -> Posting:
         """POST."""
-        return Posting(port, f"/v1/topics/{_TOPIC}/messages")
+        return Posting(port, f"/v1/topics/{self.topic}/messages")
 
 
 class Socket(EventStream):
     """A WebSocket; more credit goes out when half of it is used."""
 
+    topic = "push-socket"
+
     def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
         """Subscribed once the node says that it is ready."""
-        path = f"/v1/topics/{_TOPIC}/socket?partition={stream}&credit={_CREDIT}"
+        path = f"/v1/topics/{self.topic}/socket?partition={stream}&credit={_CREDIT}"
         return _websocket(port, path)
 
     def answer(self, received: bytes, messages: int, before: int) -> bytes:
@@ -71,13 +74,15 @@ class Socket(EventStream):
 class QueueSocket(Socket):
     """A queue's WebSocket: every message is acknowledged by its id."""
 
+    topic = "push-queue"
+
     def prepare(self, port: int, streams: int) -> None:
         """A queue of one partition."""
-        _call(port, "/v1/queues", {"name": _TOPIC, "partitions": streams})
+        _call(port, "/v1/queues", {"name": self.topic, "partitions": streams})
 
     def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
         """Likewise."""
-        return _websocket(port, f"/v1/queues/{_TOPIC}/socket?credit={_CREDIT}")
+        return _websocket(port, f"/v1/queues/{self.topic}/socket?credit={_CREDIT}")
 
     def answer(self, received: bytes, messages: int, before: int) -> bytes:
         """All ids that came, and credit as for topics."""

@@ -1,11 +1,14 @@
 """Measured figures, printed so that ``tools/soak.py`` finds them for its report."""
 
-import os
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+_CPU_CLOCK = 2
+"""Linux gives every process a clock of its own, whose number is made of its id and this."""
 
 
 def figure(text: str) -> None:
@@ -39,9 +42,8 @@ def bytes_read(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """How long all threads of a process have been running."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """How long all threads of a process have been running, to the microsecond."""
+    return time.clock_gettime(~pid << 3 | _CPU_CLOCK)
 
 
 def open_descriptors(pid: int) -> int:
