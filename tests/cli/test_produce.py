@@ -58,6 +58,28 @@ def test_json_says_where_each_message_went(bootstrap: str, topic: str) -> None:
     assert {one["key"] for one in read(bootstrap, topic)} == {"k"}
 
 
+def test_lines_that_are_sent_again_under_a_key_are_stored_once(bootstrap: str, topic: str) -> None:
+    options = ("--idempotency-key", "night{7}", "--json", "--partition", "0")
+    first = produce(bootstrap, topic, *options, typed=b"a\nb\n")
+    again = produce(bootstrap, topic, *options, typed=b"a\nb\nc\n")
+    single = produce(bootstrap, topic, *options, "--value", "d")
+
+    told = [json.loads(line) for line in (first.out + again.out + single.out).splitlines()]
+    assert [(one["offset"], one["replayed"]) for one in told] == [
+        (0, False),
+        (1, False),
+        (0, True),
+        (1, True),
+        (2, False),
+        (3, False),
+    ]
+    assert read(bootstrap, topic)[3]["headers"] == [["idempotency-key", "night{7}"]]
+    other = produce(bootstrap, topic, *options, "--value", "other")
+    assert other.code == 1
+    assert "was used for another message" in other.err
+    assert produce(bootstrap, topic, *options, "--acks", "1", typed=b"x").code == 2
+
+
 def test_a_file_is_sent_up_to_a_count(bootstrap: str, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_text("".join(f"{number}\n" for number in range(100_000)))

@@ -177,7 +177,7 @@ class OnceTrial(Trial):
 
 
 _ACTIONS: Weighted = (
-    *WEIGHTS,
+    *((getattr(OnceTrial, action.__name__), weight) for action, weight in WEIGHTS),
     (OnceTrial.append_once, 30),
     (OnceTrial.append_elsewhere, 2),
     (OnceTrial.check_keys, 5),

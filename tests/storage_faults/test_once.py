@@ -29,6 +29,12 @@ def test_a_key_is_known_for_as_long_as_its_message_was_safe(first: int) -> None:
     assert looked_at > SEEDS_PER_TEST
 
 
+@pytest.mark.parametrize("seed", [912, 1883])
+def test_no_snapshot_vouches_for_keys_that_a_cut_took(seed: int) -> None:
+    """These seeds lost power between the two."""
+    simulated(OnceTrial, seed, STEPS)
+
+
 @pytest.mark.parametrize("seed", range(count(8, 300)))
 def test_a_killed_process_forgets_no_key(seed: int, tmp_path: Path) -> None:
     """The page cache outlives the process: whatever was appended is there."""

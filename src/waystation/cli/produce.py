@@ -4,6 +4,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,12 @@ _AHEAD_S = 0.001
     type=click.FloatRange(min=0, min_open=True),
     help="At most this many messages a second.",
 )
+@click.option(
+    "--idempotency-key",
+    metavar="KEY",
+    help="Store nothing twice, however often the command is run: a single --value under KEY, "
+    "lines under KEY.0, KEY.1 and so on.",
+)
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
 @click.option(
     "--max-bytes", type=int, default=1 << 20, show_default=True, help="The largest message."
@@ -89,6 +96,7 @@ def produce(
     compression: str,
     acks: str,
     rate: float | None,
+    idempotency_key: str | None,
     count: int | None,
     max_bytes: int,
     progress: bool | None,
@@ -102,9 +110,12 @@ def produce(
     """
     if value is not None and path is not None:
         raise click.UsageError("--value and --file exclude each other")
+    if idempotency_key is not None and acks != "all":
+        raise click.UsageError(f"--idempotency-key needs --acks all, not {acks}")
     from waystation.client.producer import Producer
     from waystation.runtime.loops import run
 
+    numbered = value is None or count is not None
     shape = _shape(key, key_separator, tombstones)
     listed = tuple((name, text.encode()) for name, text in pairs(headers, "--header").items())
     lines = _lines(path, value, count)
@@ -119,6 +130,8 @@ def produce(
             max_request_bytes=max_bytes,
         ) as producer:
             sending = _Sending(producer, topic, listed, partition, shape, rate, as_json)
+            if idempotency_key is not None:
+                sending.once = partial(_once_key, idempotency_key, numbered)
             watched = sys.stderr.isatty() and not sys.stdin.isatty()
             with bar("sending", count, wanted=watched if progress is None else progress) as advance:
                 await sending.send_all(lines, count, advance)
@@ -148,6 +161,8 @@ class _Sending:
         self._producer, self._topic = producer, topic
         self._headers, self._partition = headers, partition
         self._shape, self._rate, self._as_json = shape, rate, as_json
+        self.once: Callable[[int], str] | None = None
+        """Makes idempotency keys of the numbers of messages."""
         self._unanswered: deque[Delivered] = deque()
         self._began = time.monotonic()
 
@@ -195,6 +210,9 @@ class _Sending:
         if self._rate is not None:
             await self._pace(self._rate)
         key, value = self._shape(line)
+        if self.once is not None:
+            self._send_once(self.once(self.sent), key, value)
+            return
         try:
             self._unanswered.append(
                 self._producer.submit(
@@ -207,6 +225,20 @@ class _Sending:
                 f"{error.limit_bytes}: send less, or raise --max-bytes here and "
                 f"max.message.bytes of topic {self._topic}"
             ) from error
+        self.sent += 1
+
+    def _send_once(self, once: str, key: bytes | None, value: bytes | None) -> None:
+        import asyncio
+
+        sending = self._producer.send(
+            self._topic,
+            value,
+            key=key,
+            headers=self._headers,
+            partition=self._partition,
+            idempotency_key=once,
+        )
+        self._unanswered.append(asyncio.ensure_future(sending))
         self.sent += 1
 
     async def _pace(self, rate: float) -> None:
@@ -223,7 +255,12 @@ class _Sending:
         while self._unanswered and self._unanswered[0].done():
             told = self._unanswered.popleft().result()
             if self._as_json:
-                print_json(told._asdict())
+                replayed = {} if self.once is None else {"replayed": told.replayed}
+                print_json({**told._asdict(), **replayed})
+
+
+def _once_key(key: str, numbered: bool, number: int) -> str:
+    return f"{key}.{number}" if numbered else key
 
 
 def _shape(key: str | None, separator: str | None, tombstones: bool) -> Shape:

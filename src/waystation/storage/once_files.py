@@ -166,10 +166,14 @@ class OnceFiles:
 
     # --- cutting --------------------------------------------------------------------------------
 
-    def cut(self, offset: Offset) -> None:
-        """Let nothing here speak of ``offset`` or what follows it; what is before it stays."""
+    def cut(self, offset: Offset) -> bool:
+        """Let nothing here speak of ``offset`` or what follows it; whether a file has changed.
+
+        What is before it stays, so that snapshots may go on vouching for that.
+        """
+        changed = False
         while self._files and self._files[-1].chunks[-1][1] > offset:
-            last = self._files.pop()
+            last, changed = self._files.pop(), True
             path = self._path / last.name
             kept = [
                 before
@@ -177,7 +181,6 @@ class OnceFiles:
                 if (before := one.before(offset))
             ]
             if kept:
-                # In one step: a snapshot before the cut may go on vouching for what is kept.
                 self._disk.replace(path, b"".join(one.encode() for one in kept))
                 file = _File(last.name)
                 for chunk in kept:
@@ -186,6 +189,7 @@ class OnceFiles:
             else:
                 self._disk.unlink(path)
         self.written_to = min(self.written_to, max(offset, Offset(0)))
+        return changed
 
     def clear(self) -> None:
         """Say nothing at all."""

@@ -156,8 +156,10 @@ def _stop_vouching(log: Log, offset: Offset) -> None:
         if snapshot > offset:
             log.directory.disk.unlink(log.snapshot_path(snapshot))
     log.snapshots = [one for one in log.snapshots if one <= offset]
-    log.once_files.cut(offset)
     log.directory.disk.sync_directory(log.path)
+    # Only now: a snapshot that came back would vouch for keys that are gone.
+    if log.once_files.cut(offset):
+        log.directory.disk.sync_directory(log.path)
     if log.recovery_point > offset:
         log.recovery_point = max(offset, Offset(0))
         log.directory.write_marks(log)
