@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-
 _CPU_CLOCK = 2
 """Linux gives every process a clock of its own, whose number is made of its id and this."""
 
