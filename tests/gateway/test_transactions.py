@@ -162,6 +162,11 @@ def test_a_mistake_is_told_before_anything_is_added(
         ({"topic": topics[0], "value": "x", "partition": 3}, 404, "messages[1].partition"),
         ({"topic": topics[0]}, 400, "messages[1].value"),
         ({"topic": topics[0], "value": "x", "deliver_after": "1s"}, 400, "messages[1].deliver_at"),
+        (
+            {"topic": topics[0], "value": "x", "idempotency_key": "1"},
+            400,
+            "messages[1].idempotency_key",
+        ),
         ({"value": "x"}, 400, "messages[1].topic"),
     ):
         refused = add(http, transaction, good, bad)

@@ -263,6 +263,14 @@ def _check_plain(message: NewTopicMessage, at: str) -> None:
             field=f"{at}deliver_at",
             remedy="leave the time away, or send the message without a transaction",
         )
+    if message.idempotency_key is not None:
+        raise refusal(
+            400,
+            "invalid-field",
+            "messages of transactions have no idempotency key",
+            field=f"{at}idempotency_key",
+            remedy="leave it away: a transaction that was not committed is not there",
+        )
 
 
 def _parsed(call: Call[TransactionParams, Any]) -> TransactionId:
