@@ -183,6 +183,7 @@ async def serve_http(app: App, host: str, port: int) -> HttpServer:
             ws_ping_timeout=app.limits.ping_s,
             ws_per_message_deflate=False,
             interface="asgi3",
+            proxy_headers=False,  # nobody asks who the caller says it is
             log_config=None,
             log_level="error",
             access_log=False,
