@@ -43,6 +43,8 @@ _ENDING_S: Final = 3.0
 _LOOK_S: Final = 1.0
 _PATIENCE_MOST_MS: Final = 3_600_000
 _AT_ONCE: Final = 200
+_UNSETTLED: Final = 500
+_TOGETHER_S: Final = 0.002
 _LOOKED_AT: Final = 50
 _FETCH_BYTES: Final = 2 << 20
 _BATCH_BYTES: Final = 1 << 20
@@ -100,15 +102,20 @@ class Delivery:
     async def _run(self) -> None:
         while True:
             try:
-                await self._with_queue()
+                await self._with_queue(probing=self._breaker.is_open)
             except Exception as error:  # the task's outermost frame
                 if not isinstance(error, WaystationError):
                     _events.error("webhook.failed", webhook=self.webhook.name, exc_info=error)
                 self._note_failure(0, str(error))
-            await asyncio.sleep(min(_PAUSE_S * 2.0**self._in_vain, _PAUSE_MOST_S))
-            self._in_vain = min(self._in_vain + 1, 20)
+                await asyncio.sleep(min(_PAUSE_S * 2.0**self._in_vain, _PAUSE_MOST_S))
+                self._in_vain = min(self._in_vain + 1, 20)
 
-    async def _with_queue(self) -> None:
+    async def _with_queue(self, *, probing: bool) -> None:
+        """Deliver until the breaker opens, or closes.
+
+        Having messages ready is three times as fast: a broker gives more only once the last are
+        stored.  But a node whose target is down must not keep them from nodes that reach it.
+        """
         queue = Queue(
             self.webhook.topic,
             self._bootstrap,
@@ -117,23 +124,35 @@ class Delivery:
             client_id="webhooks",
             member_id=self._member_id,
             fetch_max_bytes=_FETCH_BYTES,
+            prefetch_messages=0 if probing else self._ahead(),
         )
         await queue.start()
         try:
-            while True:
+            while self._breaker.is_open is probing:
                 await self._take(queue)
+            await self._ended(self.webhook.timeout_ms / 1_000 + _ENDING_S)
         finally:
             await self._let_end(queue)
 
+    def _ahead(self) -> int:
+        """None where tries are counted whatever happens: one that waits here counts as tried."""
+        if self.webhook.while_down == "count":
+            return 0
+        return min(self.webhook.concurrency * self.webhook.batch_size, _AT_ONCE)
+
     async def _let_end(self, queue: Queue) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_ENDING_S):
-                while self._under_way:
-                    await self._next_change()
+        await self._ended(_ENDING_S)
         await self._requests.aclose()
         with suppress(WaystationError, TimeoutError):
             async with asyncio.timeout(_ENDING_S):
                 await queue.close()
+
+    async def _ended(self, within_s: float) -> None:
+        """Wait until no request is under way, for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while len(self._requests):
+                    await self._next_change()
 
     async def _take(self, queue: Queue) -> None:
         """Begin as many requests as there is room for, once there are messages."""
@@ -150,11 +169,19 @@ class Delivery:
 
     async def _room(self) -> int:
         """How many requests may be begun now, once it is at least one."""
+        has_waited = False
         while True:
             now = self._clock.now()
             room = self._breaker.may_send(now, self.webhook.concurrency, self._under_way)
-            if room:
+            if len(self._requests) >= _UNSETTLED:
+                room = 0
+            if room and (has_waited or 2 * room >= self.webhook.concurrency):
                 return room
+            if room:
+                # Others end soon, as a rule: to ask for a few messages at once costs less.
+                await asyncio.sleep(_TOGETHER_S)
+                has_waited = True
+                continue
             waits_ms = self._breaker.waits_ms(now)
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(waits_ms / 1_000 or _LOOK_S, _LOOK_S)):
@@ -190,12 +217,11 @@ class Delivery:
     # --- sending --------------------------------------------------------------------------------
 
     async def _deliver(self, queue: Queue, messages: Sequence[QueueMessage]) -> None:
+        """Post, make room for others, and only then wait until what became of it is stored."""
         try:
-            async with self._slots:
-                # Those that waited for a slot for too long are somebody else's by now.
-                held = [one for one in messages if one.is_held]
-                if held:
-                    await self._settle(queue, held, await self._post(held))
+            held, outcome = await self._sent(messages)
+            if outcome is not None:
+                await self._settle(queue, held, outcome)
         except (NotHeldError, SettlementUnknownError) as error:
             # Somebody else has them, or will: they come once more, which ids are for.
             _events.info("webhook.not.settled", webhook=self.webhook.name, reason=str(error))
@@ -203,6 +229,20 @@ class Delivery:
             self._note_failure(len(messages), str(error))
             with suppress(WaystationError):
                 await queue.nack([one for one in messages if one.is_held])
+        finally:
+            asyncio.get_running_loop().call_soon(self._changed.set)
+
+    async def _sent(
+        self, messages: Sequence[QueueMessage]
+    ) -> "tuple[Sequence[QueueMessage], Outcome | None]":
+        try:
+            async with self._slots:
+                # Those that waited for a slot for too long are somebody else's by now.
+                held = [one for one in messages if one.is_held]
+                outcome = await self._post(held) if held else None
+            if outcome is not None:
+                self._hear(outcome)
+            return held, outcome
         finally:
             self._under_way -= 1
             self._changed.set()
@@ -220,14 +260,10 @@ class Delivery:
     async def _settle(
         self, queue: Queue, messages: Sequence[QueueMessage], outcome: "Outcome"
     ) -> None:
-        verdict, now = verdict_of(outcome.status), self._clock.now()
-        patience_ms = min(int((outcome.retry_after_s or 0) * 1_000), _PATIENCE_MOST_MS)
-        accepted = verdict is Verdict.ACCEPTED
-        self._hear(verdict, 0 if accepted else patience_ms, now)
-        self._meter.seconds.observe(outcome.took_s)
-        if accepted:
+        verdict = verdict_of(outcome.status)
+        if verdict is Verdict.ACCEPTED:
             self._meter.delivered.add(len(messages))
-            self._figures.accepted(len(messages), now)
+            self._figures.accepted(len(messages), self._clock.now())
             await queue.ack(messages)
             return
         self._note_failure(len(messages), outcome.error or "failed")
@@ -236,7 +272,7 @@ class Delivery:
             await self._give_up(queue, hopeless, outcome)
         for one in messages:
             if one not in hopeless:
-                await self._give_back(queue, one, patience_ms)
+                await self._give_back(queue, one, _patience_ms(outcome))
 
     async def _give_back(self, queue: Queue, one: QueueMessage, patience_ms: int) -> None:
         """For another try, which the broker puts off; the rest of a target's wish we do."""
@@ -268,9 +304,11 @@ class Delivery:
             counts=self.webhook.while_down == "count",
         )
 
-    def _hear(self, verdict: Verdict, patience_ms: int, now: int) -> None:
+    def _hear(self, outcome: "Outcome") -> None:
+        self._meter.seconds.observe(outcome.took_s)
         was_open = self._breaker.is_open
-        self._breaker.heard(now, verdict, patience_ms)
+        verdict = verdict_of(outcome.status)
+        self._breaker.heard(self._clock.now(), verdict, _patience_ms(outcome))
         if self._breaker.is_open and not was_open:
             _events.warning(
                 "webhook.target.down",
@@ -283,6 +321,13 @@ class Delivery:
     def _note_failure(self, messages: int, error: str) -> None:
         self._meter.failed.add(messages)
         self._figures.went_wrong(messages, error, self._clock.now())
+
+
+def _patience_ms(outcome: "Outcome") -> int:
+    """For how long the target wants to be left alone, which an answer of 2xx does not say."""
+    if verdict_of(outcome.status) is Verdict.ACCEPTED:
+        return 0
+    return min(int((outcome.retry_after_s or 0) * 1_000), _PATIENCE_MOST_MS)
 
 
 def _batches(messages: Sequence[QueueMessage], size: int) -> list[list[QueueMessage]]:
