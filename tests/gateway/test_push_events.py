@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ async def test_ids_go_on_exactly_behind_their_message(
 
     for at in (0, 1, 39, 40, 63, 118):
         seen = {one.data["value"] for one in found[: at + 1]}
-        async with events(http, topic, last_event_id=found[at].id) as stream:
+        async with events(http, topic, header=found[at].id) as stream:
             rest = await values(stream, 119 - at)
         assert len(rest) == len(set(rest))
         assert seen.isdisjoint(rest)
@@ -119,9 +120,8 @@ async def test_who_breaks_off_again_and_again_misses_nothing_and_sees_nothing_tw
         found += await values(stream, 7)
         last = stream.last_id
     for turn in range(40):
-        how = {"last_event_id": last} if turn % 2 else {"last__event__id": last}
-        query = {name.replace("__", "_"): value for name, value in how.items()}
-        async with events(http, topic, **query) as stream:
+        how = {"last_event_id": last} if turn % 2 else {"header": last}
+        async with events(http, topic, **how) as stream:
             found += await values(stream, 7)
             last = stream.last_id
     await producing
@@ -190,6 +190,45 @@ async def test_a_view_is_followed_as_a_topic(
         await send(producer, topic, ["y2"])
 
         assert await values(stream, 2) == ["y1", "y2"]
+    async with events(http, f"{topic}-view", from_="earliest") as stream:
+        assert await values(stream, 2) == ["y1", "y2"]
+
+
+async def test_only_what_is_committed_is_pushed(
+    http: str, admin: Admin, bootstrap: str, topic: str
+) -> None:
+    await admin.create_topic(topic, 1)
+    async with (
+        Producer(bootstrap, transactional_id=topic) as producer,
+        events(http, topic) as stream,
+    ):
+        for number in range(6):
+            with suppress(LookupError):
+                async with producer.transaction():
+                    await producer.send(topic, f"{number}a")
+                    await producer.send(topic, f"{number}b")
+                    if number % 2:
+                        raise LookupError("aborted")
+
+        wanted = [f"{number}{letter}" for number in (0, 2, 4) for letter in "ab"]
+        assert await values(stream, 6) == wanted
+    async with events(http, topic, from_="earliest", heartbeat_ms=100) as stream:
+        assert await values(stream, 6) == wanted
+        while not stream.last_id.endswith(".0-18"):  # the aborted and the markers count as read
+            await stream.beat()
+
+
+async def test_a_browser_that_comes_back_knows_better_than_its_address(
+    http: str, admin: Admin, producer: Producer, topic: str
+) -> None:
+    await admin.create_topic(topic, 1)
+    await send(producer, topic, range(4))
+    async with events(http, topic, from_="earliest") as stream:
+        first, _, third, _ = await stream.events(4)
+
+    for given in ({"last_event_id": first.id}, {"from_": "earliest"}, {"offset": 0}):
+        async with events(http, topic, header=third.id, limit=1, **given) as stream:
+            assert [one.data["value"] for one in await stream.end()] == ["3"]
 
 
 async def test_a_stream_with_a_limit_ends(
@@ -265,7 +304,7 @@ async def test_new_partitions_are_followed_from_their_start(
         ({"offset": 0, "since": 0}, 400, "since"),
         ({"from_": "later"}, 400, "from"),
         ({"where": "a b c"}, 400, "where"),
-        ({"last_event_id_": "nonsense"}, 400, "last_event_id"),
+        ({"last_event_id": "nonsense"}, 400, "last_event_id"),
         ({"group": "g", "partition": 0}, 400, "partition"),
         ({"limit": 0}, 400, "limit"),
         ({"nonsense": 1}, 400, "nonsense"),

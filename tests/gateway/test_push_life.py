@@ -67,7 +67,7 @@ async def test_kill_minus_nine_and_the_same_node_goes_on_behind_the_last_id(
         await asyncio.to_thread(mortal.start)
         for number in range(40, 60):
             await producer.send("topic", str(number))
-        async with events(mortal.http, "topic", last_event_id=last) as stream:
+        async with events(mortal.http, "topic", header=last) as stream:
             found += [one.data["value"] for one in await stream.events(35)]
 
     assert sorted(found, key=int) == [str(number) for number in range(60)]
@@ -95,7 +95,7 @@ def test_who_loses_its_node_goes_on_at_another_and_misses_nothing(tmp_path: Path
             rest = await stream.end()
             found += [one.data["value"] for one in rest]
             last = stream.last_id
-        async with events(cluster.brokers[2].http, "topic", last_event_id=last) as stream:
+        async with events(cluster.brokers[2].http, "topic", header=last) as stream:
             while len(found) < total:
                 found += [one.data["value"] for one in await stream.events(1)]
         await producing

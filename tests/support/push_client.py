@@ -112,17 +112,17 @@ class EventStream:
 
 @asynccontextmanager
 async def events(
-    address: str, topic: str, *, last_event_id: str | None = None, **query: Any
+    address: str, topic: str, *, header: str | None = None, **query: Any
 ) -> AsyncIterator[EventStream]:
-    """Follow a topic."""
+    """Follow a topic; ``header`` is the ``Last-Event-ID``."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 24)
     path = f"/v1/topics/{topic}/events"
     if query:
         path += "?" + urlencode({name.rstrip("_"): value for name, value in query.items()})
     head = f"GET {path} HTTP/1.1\r\nhost: {address}\r\n"
-    if last_event_id is not None:
-        head += f"last-event-id: {last_event_id}\r\n"
+    if header is not None:
+        head += f"last-event-id: {header}\r\n"
     writer.write(f"{head}\r\n".encode())
     stream = EventStream(reader, writer)
     try:

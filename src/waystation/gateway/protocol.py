@@ -25,6 +25,8 @@ from waystation.gateway.problems import PROBLEM_JSON, ProblemError, refusal
 __all__ = ["bounded_protocol", "bounded_sockets", "watch"]
 
 _LOOK_S: Final = 1.0
+_UNTAKEN_MS: Final = 60_000
+_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", 18)
 _REASONS: Final = {
     400: b"Bad Request",
     408: b"Request Timeout",
@@ -51,6 +53,8 @@ class BoundedProtocol(HttpToolsProtocol):
             with contextlib.suppress(OSError):
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                # What nobody takes off the network, such as heartbeats of a stream, means the end.
+                plain.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, _UNTAKEN_MS)
         if len(self.connections) > self.limits.connections:
             self.refuse(
                 refusal(

@@ -33,6 +33,7 @@ __all__ = ["Members", "consumer_of"]
 _MOST: Final = 512
 _BATCH: Final = 100
 _PREFETCH_BYTES: Final = 1 << 20
+_HEARTBEAT_MS: Final = 1_000  # how soon a member hears that others come or go
 _PASSING: Final = (
     RebalanceInProgressError,
     UnknownMemberError,
@@ -110,8 +111,10 @@ def consumer_of(
         auto_offset_reset=given.begin or "latest",
         isolation="read_committed",
         auto_commit=False,
+        heartbeat_interval_ms=_HEARTBEAT_MS,
         prefetch_bytes=_PREFETCH_BYTES,
         fetch_partition_bytes=_PREFETCH_BYTES,
+        fetch_max_bytes=_PREFETCH_BYTES,
     )
 
 

@@ -92,7 +92,8 @@ async def wanted_by(
         partition = 0
     reading = [one.partition for one in topic.partitions] if partition is None else [partition]
     await _check_partitions(clients, topic, given, reading)
-    after = given.last_event_id if given.last_event_id is not None else last_event_id
+    # A browser that comes back repeats the address it was given, and knows better meanwhile.
+    after = last_event_id or given.last_event_id
     if after:
         if not after.startswith(mark_of(topic.id)):
             await clients.forget(topic.name)  # it may have been made anew

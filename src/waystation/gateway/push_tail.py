@@ -16,6 +16,7 @@ Promises:
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from waystation.client.errors import error_of
@@ -41,7 +42,7 @@ _ENTRY_BYTES: Final = 64 << 10
 _RING_BYTES: Final = 1 << 20
 _RING_ENTRIES: Final = 512
 _PREFETCH_BYTES: Final = 2 << 20
-_TURN: Final = 64
+_TURN_S: Final = 0.001
 _LOOK_S: Final = 2.0
 _MESSAGE_BYTES: Final = 100  # what a message costs beside its key and value
 
@@ -180,6 +181,7 @@ class Tail:
             isolation="read_committed",
             prefetch_bytes=_PREFETCH_BYTES,
             fetch_partition_bytes=_PREFETCH_BYTES,
+            fetch_max_bytes=_PREFETCH_BYTES,
         )
         if self.partition is not None:
             await consumer.start()
@@ -205,10 +207,12 @@ class Tail:
             self._ring_bytes > _RING_BYTES or len(self._ring) > _RING_ENTRIES
         ):
             self._ring_bytes -= self._ring.popleft().size
-        for turn, follower in enumerate(tuple(self.followers), 1):
+        until = perf_counter() + _TURN_S
+        for follower in tuple(self.followers):
             follower.offer(entry)
-            if turn % _TURN == 0:
+            if perf_counter() > until:
                 await asyncio.sleep(0)
+                until = perf_counter() + _TURN_S
         entry.forget_pieces()
         self.moved.set()
         self.moved.clear()

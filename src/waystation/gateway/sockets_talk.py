@@ -17,9 +17,11 @@ from waystation.gateway.sockets import Socket, error_frame
 from waystation.gateway.sockets_frames import ref_in
 from waystation.model.errors import WaystationError
 from waystation.runtime.tasks import Tasks
+from waystation.telemetry.logs import get_logger
 
 __all__ = ["Credits", "Talk", "until_first"]
 
+_events = get_logger("gateway")
 _ANSWERS: Final = 256
 _MOST_CREDIT: Final = 1_000_000
 
@@ -87,10 +89,22 @@ class Talk:
             told = error_frame(error.problem, frame.ref)
         except WaystationError as error:
             told = error_frame(problem_of(error), frame.ref)
+        except Exception as error:  # an answer's outermost frame
+            _events.error("socket.answer.failed", exc_info=error)
+            told = error_frame(_broken(error).problem, frame.ref)
         finally:
             self._slots.release()
         if told is not None:
             await self._socket.say(told)
+
+
+def _broken(error: Exception) -> ProblemError:
+    return refusal(
+        500,
+        "internal-error",
+        f"the gateway failed: {type(error).__name__}",
+        remedy="look into the log of the node, and report what you find there",
+    )
 
 
 async def until_first(*works: Awaitable[None]) -> None:
