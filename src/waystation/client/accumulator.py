@@ -180,6 +180,7 @@ class Accumulator:
         is 1.6 (benchmarks/gateway/posts.py).
         """
         lanes, limit_bytes = route.lanes, self._settings.max_request_bytes - HEADER_BYTES
+        only = lanes[0] if len(lanes) == 1 else None
         where, joined = submitted.where, None
         for value, key, headers, partition, timestamp in records:
             when = now if timestamp is None else Millis(timestamp)
@@ -187,7 +188,9 @@ class Accumulator:
             try:
                 if headers or size > limit_bytes or self.buffered_bytes > self._plenty_bytes:
                     size = self.charge(route.topic, key, value, headers)
-                lane = lanes[route.partition_for(key, partition)]
+                lane = only
+                if lane is None or partition is not None:
+                    lane = lanes[route.partition_for(key, partition)]
                 batch = lane.open
                 if batch is None or not batch.builder.append(key, value, headers, timestamp=when):
                     keyless = key is None and partition is None

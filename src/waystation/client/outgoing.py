@@ -213,7 +213,8 @@ class OutgoingBatch(Outgoing):
         topic, partition = self.lane.partition
         offset = base_offset + index if base_offset >= 0 else base_offset
         timestamp = append_time if append_time >= 0 else self.timestamps[index]
-        return RecordMetadata._make((topic, partition, offset, timestamp))
+        # As _make does it, at half of its price.
+        return tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp))
 
     def halves(self, builders: tuple[BatchBuilder, BatchBuilder]) -> list["OutgoingBatch"]:
         """The same records in two batches that stand where this one stood."""
