@@ -55,8 +55,8 @@ class Tour:
         environment = {**os.environ, "WAYSTATION_BOOTSTRAP": self._broker.bootstrap}
         subprocess.run([sys.executable, path], env=environment, check=True)
 
-    def curl(self, path: str, **body: str) -> None:
-        """Ask over HTTP, with a JSON body if one is given."""
+    def curl(self, path: str, **body: object) -> str:
+        """Ask over HTTP, with a JSON body if one is given; what was answered."""
         from urllib.request import Request, urlopen
 
         url, told = f"http://{self._broker.http}{path}", json.dumps(body)
@@ -65,6 +65,16 @@ class Tour:
         headers = {"content-type": "application/json"}
         asked = Request(url, told.encode() if body else None, headers)
         with urlopen(asked, timeout=10) as response:
+            answer: str = response.read().decode()
+        print(answer, flush=True)
+        return answer
+
+    def post(self, path: str) -> None:
+        from urllib.request import Request, urlopen
+
+        url = f"http://{self._broker.http}{path}"
+        print(f"{DIM}$ curl -X POST {url}{PLAIN}", flush=True)
+        with urlopen(Request(url, method="POST"), timeout=10) as response:
             print(response.read().decode(), flush=True)
 
     def get(self, path: str) -> None:
@@ -147,6 +157,15 @@ def tour(broker: BrokerProcess) -> None:
     show.say("From user to user over HTTP: one topic, found by an index of keys")
     show.curl("/send", from_user="user123", to_user="user456", message="Hello!")
     show.curl("/receive?user_id=user456")
+
+    show.say("A transaction over HTTP: two topics, both messages or none, at whatever node")
+    show.run("topic", "create", "receipts")
+    begun = show.curl("/v1/transactions", timeout_ms=10_000)
+    transaction = f"/v1/transactions/{json.loads(begun)['transaction']}"
+    paid = [{"topic": "orders", "value": "paid"}, {"topic": "receipts", "value": "thank you"}]
+    show.curl(f"{transaction}/messages", messages=paid)
+    show.post(f"{transaction}/commit")
+    show.get("/v1/topics/receipts/messages/stream")
 
     show.say("Push: a topic followed over HTTP, as Server-Sent Events")
     show.get("/v1/topics/inbox/events?from=earliest&limit=1")
