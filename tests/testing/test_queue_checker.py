@@ -26,7 +26,7 @@ from waystation.testing.queue_history import (
 
 LOCK_MS = 1_000
 LIMIT = 5
-RULES = Rules(LOCK_MS, LIMIT, hearsay_ms=200)
+RULES = Rules(LOCK_MS, LIMIT, hearsay_ms=200, dying_ms=0)
 BY_KEY = RULES._replace(by_key=True)
 
 
@@ -424,6 +424,17 @@ def test_who_died_may_have_got_what_it_did_not_write_down() -> None:
     story.give("c2", 5, 0)
 
     assert Fault.WRONG_COUNT in faults(check_queue(story.events, RULES))
+
+
+def test_who_dies_may_get_something_until_its_broker_knows() -> None:
+    story = Story()
+    story.of("fate").died("c1")
+    story.send("a")
+    story.give("c2", 2, 0)
+    story.settle("c2", 2, 0)
+
+    assert faults(check_queue(story.events, RULES)) == {Fault.WRONG_COUNT}
+    assert check_queue(story.events, RULES._replace(dying_ms=10)).findings == []
 
 
 def test_what_a_client_gives_back_unread_is_a_delivery_like_others() -> None:

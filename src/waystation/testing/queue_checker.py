@@ -55,6 +55,8 @@ class Rules(NamedTuple):
     """A watcher is told of a change of leader at most so long after it came to be."""
     late_ms: int = 10_000
     """A consumer that lives has written down what it was given at most so long after."""
+    dying_ms: int = 1_000
+    """Whose death is written down is given nothing any more at most so long after."""
 
 
 class QueueVerdict(NamedTuple):
@@ -169,9 +171,11 @@ class _Judge:
 
         One that was lost with its consumer ended then, or was over before and too slow.
         """
-        is_long = to_ns - from_ns >= self._rules.lock_ms * NS_PER_MS
-        late_ns = to_ns + (self._rules.late_ms * NS_PER_MS if is_long else 0)
-        deaths = (d for d in self._past.deaths.values() if from_ns <= d.at_ns <= late_ns)
+        rules = self._rules
+        is_long = to_ns - from_ns >= rules.lock_ms * NS_PER_MS
+        early_ns = from_ns - rules.dying_ms * NS_PER_MS
+        late_ns = to_ns + (rules.late_ms * NS_PER_MS if is_long else 0)
+        deaths = (d for d in self._past.deaths.values() if early_ns <= d.at_ns <= late_ns)
         return sum(one.consumers for one in deaths)
 
     def _forgotten(self, message: Message) -> Iterator[QueueFinding]:
