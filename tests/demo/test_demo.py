@@ -21,6 +21,7 @@ def test_the_tour_runs_to_its_end() -> None:
     assert '"key":"customer-1"' in ended.stdout
     assert "\nstill open?\n" in ended.stdout, "what was scheduled has not come"
     assert '"to_user":"user456","message":"Hello!"' in ended.stdout
+    assert '"value":"thank you"' in ended.stdout, "the transaction was not committed"
     assert 'data: {"partition":' in ended.stdout, "no event came"
     assert '"value":"{\\"order\\": 9, \\"amount\\": 63}","headers":[]' in ended.stdout, "not pushed"
     assert '{"ready":true' in ended.stdout
