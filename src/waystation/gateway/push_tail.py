@@ -16,6 +16,7 @@ Promises:
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from random import uniform
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -44,6 +45,7 @@ _RING_ENTRIES: Final = 512
 _PREFETCH_BYTES: Final = 2 << 20
 _TURN_S: Final = 0.001
 _LOOK_S: Final = 2.0
+_LEADER_S: Final = 60.0  # of one partition only the leader changes, and errors tell that
 _MESSAGE_BYTES: Final = 100  # what a message costs beside its key and value
 
 
@@ -175,7 +177,7 @@ class Tail:
             bootstrap=bootstrap,
             connect=connect,
             client_id="gateway-push",
-            metadata_max_age_ms=int(_LOOK_S * 1_000),
+            metadata_max_age_ms=int((_LOOK_S if self.partition is None else _LEADER_S) * 1_000),
             start="latest",
             auto_offset_reset="error",
             isolation="read_committed",
@@ -222,7 +224,8 @@ class Tail:
         now = asyncio.get_running_loop().time()
         if now < self._look_at:
             return
-        self._look_at = now + _LOOK_S
+        # Many tails begin at once: they should not all look in one turn of the loop.
+        self._look_at = now + _LOOK_S * uniform(0.7, 1.3)
         name = self.topic.name
         view = await (await self._clients.router()).look_up([name])
         known = view.topics.get(name)
