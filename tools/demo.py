@@ -122,6 +122,10 @@ def tour(broker: BrokerProcess) -> None:
     broker.start()
     show.run("consume", "orders", "--from-beginning", "--count", "10")
 
+    show.say("A topic says in one word what it is for; what that sets can be seen, and overruled")
+    show.run("topic", "alter", "orders", "--set", "profile=latency")
+    show.run("topic", "describe", "orders")
+
     show.say("History can be truncated")
     show.run("topic", "truncate", "orders", "--all", "--yes")
     show.run("topic", "describe", "orders")
@@ -167,6 +171,8 @@ def tour(broker: BrokerProcess) -> None:
     show.post(f"{transaction}/commit")
     show.get("/v1/topics/receipts/messages/stream")
 
+    _by_curl(show)
+
     show.say("Push: a topic followed over HTTP, as Server-Sent Events")
     show.get("/v1/topics/inbox/events?from=earliest&limit=1")
 
@@ -176,6 +182,22 @@ def tour(broker: BrokerProcess) -> None:
     show.get("/healthz")
     show.get("/readyz")
     show.get("/metrics")
+
+
+def _by_curl(show: Tour) -> None:
+    show.say("One customer's messages among all others, by the index of keys")
+    show.run("topic", "create", "visits", "--partitions", "4", "--config", "index.keys=true")
+    show.run("produce", "visits", "--key-separator", ":", stdin=ORDERS)
+    customer = ORDERS.partition(":")[0]
+    show.run("find", "--key", customer, "visits")
+    show.curl(f"/v1/topics/visits/messages?key={customer}&values=json")
+
+    show.say("A queue with curl: received under a lease, acknowledged by receipt, from any node")
+    show.curl("/v1/queues", name="tasks", partitions=1)
+    show.curl("/v1/queues/tasks/messages", key="ann", value="two coffees")
+    held = json.loads(show.curl("/v1/queues/tasks/receive", wait_ms=5_000, lease_ms=60_000))
+    show.curl("/v1/queues/tasks/ack", receipts=[one["receipt"] for one in held["messages"]])
+    show.curl("/v1/queues/tasks")
 
 
 def _queued(show: Tour, broker: BrokerProcess) -> None:

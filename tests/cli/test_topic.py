@@ -55,6 +55,24 @@ def test_partitions_and_options_are_altered(bootstrap: str, topic: str) -> None:
     assert "retention.ms" in wrong.err
 
 
+def test_a_topic_has_a_profile_and_tells_what_it_sets(bootstrap: str, topic: str) -> None:
+    at = ("--bootstrap", bootstrap)
+    waystation("topic", "create", topic, "--profile", "latency", *at)
+    described = json.loads(waystation("topic", "describe", topic, "--json", *at).out)["configs"]
+    waystation("topic", "alter", topic, "--set", "profile=throughput", *at)
+    waystation("topic", "alter", topic, "--set", "flush.linger.ms=4", *at)
+    altered = json.loads(waystation("topic", "describe", topic, "--json", *at).out)["configs"]
+
+    assert described == {
+        "profile": {"value": "latency", "source": "dynamic_topic_config"},
+        "flush.linger.ms": {"value": "0", "source": "profile latency"},
+        "fetch.linger.ms": {"value": "0", "source": "profile latency"},
+    }
+    assert altered["flush.linger.ms"] == {"value": "4", "source": "dynamic_topic_config"}
+    assert altered["fetch.linger.ms"] == {"value": "10", "source": "profile throughput"}
+    assert waystation("topic", "create", topic, "--profile", "speed", *at).code == 2
+
+
 def test_truncation_deletes_the_oldest(bootstrap: str, topic: str) -> None:
     at = ("--bootstrap", bootstrap)
     waystation("topic", "create", topic, "--partitions", "1", *at)

@@ -17,7 +17,7 @@ from waystation.client.settings import (
     checked,
 )
 from waystation.model.errors import InvalidSettingsError
-from waystation.model.settings import unknown_option
+from waystation.model.settings import BALANCED, PROFILE, profiled, unknown_option
 
 __all__ = [
     "ConnectionOptions",
@@ -47,6 +47,7 @@ class ConnectionOptions(TypedDict, total=False):
 class ProducerOptions(ConnectionOptions, total=False):
     """See ``ProducerSettings``; ``acks`` may also be a number, as Kafka writes it."""
 
+    profile: str
     acks: str | int
     idempotent: bool
     linger_ms: int
@@ -65,6 +66,7 @@ class ProducerOptions(ConnectionOptions, total=False):
 class ConsumerOptions(ConnectionOptions, total=False):
     """See ``ConsumerSettings`` and, for those in a group, ``MemberSettings``."""
 
+    profile: str
     auto_offset_reset: str
     isolation: str
     client_rack: str
@@ -112,7 +114,7 @@ def producer_settings(options: ProducerOptions) -> tuple[ProducerSettings, Conne
         raise InvalidSettingsError(
             [f"idempotent needs acks='all', not {acks!r}: leave one of them away"]
         )
-    settings = checked(ProducerSettings(**own))
+    settings = _profiled(checked(ProducerSettings(**own)), own)
     if problems := _untransactional(settings):
         raise InvalidSettingsError(problems)
     return settings, checked(ConnectionSettings(**connection))
@@ -132,7 +134,8 @@ def consumer_settings(
     if member.get("delivery") == "exactly-once":
         own.setdefault("isolation", "read_committed")
         member.setdefault("auto_commit", False)
-    reading, settings = checked(ConsumerSettings(**own)), checked(MemberSettings(**member))
+    reading = _profiled(checked(ConsumerSettings(**own)), own)
+    settings = checked(MemberSettings(**member))
     if problems := _contradictions(settings) + _inexact(settings, reading):
         raise InvalidSettingsError(problems)
     return reading, settings, checked(ConnectionSettings(**connection))
@@ -187,6 +190,11 @@ def _pick(
     names = {field.name for field in fields(settings)}
     own = {name: value for name, value in options.items() if name in names}
     return own, {name: value for name, value in options.items() if name not in names}
+
+
+def _profiled(settings: T, given: Mapping[str, object]) -> T:
+    """``settings`` with the defaults of the profile that was given, where nothing else was."""
+    return profiled(settings, str(given.get(PROFILE, BALANCED)), given)
 
 
 def _refuse(left: Mapping[str, object], *known: type[Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from waystation.client.partitioner import PARTITIONERS
 from waystation.model.errors import InvalidSettingsError
-from waystation.model.settings import option, options_of
+from waystation.model.settings import BALANCED, PROFILES, option, options_of
 
 __all__ = [
     "ASSIGNORS",
@@ -79,6 +79,12 @@ class ConnectionSettings:
 class ProducerSettings:
     """How records are gathered, sent and acknowledged."""
 
+    profile: str = option(
+        BALANCED,
+        choices=PROFILES,
+        doc="What the producer is for: a word for defaults of linger_ms, batch_bytes and "
+        "compression. Whatever is given itself wins.",
+    )
     acks: str = option(
         "all",
         choices=("0", "1", "all"),
@@ -96,6 +102,8 @@ class ProducerSettings:
     linger_ms: int = option(
         5,
         at_least=0,
+        latency=0,
+        throughput=50,
         doc="Hold a batch that is not full for up to this long, for more records to join it. "
         "Longer makes larger batches, 0 sends as soon as the event loop turns.",
         kafka="linger.ms",
@@ -103,12 +111,14 @@ class ProducerSettings:
     batch_bytes: int = option(
         128 << 10,
         at_least=1,
+        throughput=512 << 10,
         doc="Close a batch at this size, before compression. Larger costs memory and helps "
         "throughput; a record larger than this gets a batch of its own.",
         kafka="batch.size",
     )
     compression: str = option(
         "none",
+        throughput="lz4",
         choices=("none", "gzip", "snappy", "lz4", "zstd"),
         doc="How batches are compressed. lz4 is cheap, zstd is small.",
         kafka="compression.type",
@@ -174,6 +184,12 @@ class ProducerSettings:
 class ConsumerSettings:
     """What is fetched, how much of it and what happens where there is nothing."""
 
+    profile: str = option(
+        BALANCED,
+        choices=PROFILES,
+        doc="What the consumer is for: a word for defaults of fetch_min_bytes and "
+        "fetch_max_wait_ms. Whatever is given itself wins.",
+    )
     auto_offset_reset: str = option(
         "earliest",
         choices=("earliest", "latest", "error"),
@@ -198,12 +214,14 @@ class ConsumerSettings:
     fetch_max_wait_ms: int = option(
         500,
         at_least=0,
+        throughput=100,
         doc="How long a broker may hold a fetch that has less than fetch_min_bytes to give.",
         kafka="fetch.max.wait.ms",
     )
     fetch_min_bytes: int = option(
         1,
         at_least=0,
+        throughput=64 << 10,
         doc="Answer a fetch once there is this much. Higher makes fewer and larger answers, "
         "and delays the first record of a quiet topic by up to fetch_max_wait_ms.",
         kafka="fetch.min.bytes",
