@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from waystation.client.queue import Queue
     from waystation.client.queue_errors import NotHeldError
     from waystation.client.queue_message import QueueMessage
+    from waystation.client.queue_receipts import HeldMessage, Receipt, Receipts
     from waystation.client.transaction import Transaction
     from waystation.client.transactor import PreparedTransaction
     from waystation.model.errors import WaystationError
@@ -26,12 +27,15 @@ __all__ = [
     "Admin",
     "CommittedOffset",
     "Consumer",
+    "HeldMessage",
     "Message",
     "NotHeldError",
     "PreparedTransaction",
     "Producer",
     "Queue",
     "QueueMessage",
+    "Receipt",
+    "Receipts",
     "RecordMetadata",
     "TopicPartition",
     "Transaction",
@@ -45,12 +49,15 @@ _HOMES = {
     "Admin": "waystation.client.admin",
     "CommittedOffset": "waystation.client.group_offsets",
     "Consumer": "waystation.client.consumer",
+    "HeldMessage": "waystation.client.queue_receipts",
     "Message": "waystation.client.message",
     "NotHeldError": "waystation.client.queue_errors",
     "PreparedTransaction": "waystation.client.transactor",
     "Producer": "waystation.client.producer",
     "Queue": "waystation.client.queue",
     "QueueMessage": "waystation.client.queue_message",
+    "Receipt": "waystation.client.queue_receipts",
+    "Receipts": "waystation.client.queue_receipts",
     "RecordMetadata": "waystation.client.outgoing",
     "TopicPartition": "waystation.model.ids",
     "Transaction": "waystation.client.transaction",

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _CLIENT_ID: Final = "gateway"
 _IMAGE_MS: Final = 5_000
 _DELIVERY_MS: Final = 30_000
-_TOPIC_MS: Final = 1_000
+_TOPIC_MS: Final = 3_000
 """A topic that is deleted while messages are on their way to it is not waited for much longer."""
 _CLOSING_S: Final = 2.0
 _SPARE: Final = 64
@@ -197,6 +197,7 @@ class Clients:
                 max_request_bytes=self._message_bytes,
                 delivery_timeout_ms=_DELIVERY_MS,
                 metadata_timeout_ms=_TOPIC_MS,
+                metadata_max_age_ms=_IMAGE_MS,
             ).start()
         return self._producer
 
