@@ -97,6 +97,10 @@ class OnceTrial(Trial):
         for number, (key, time) in enumerate(zip(keys, times, strict=True)):
             self.used.append(Used(key, base + number, self.now, time))
 
+    def forget_keys(self) -> None:
+        for _ in range(64):
+            self.log.forget_keys(Millis(self.now))
+
     def append_elsewhere(self) -> None:
         """A batch with keys comes as a follower gets it."""
         before = len(self.batches)
@@ -180,6 +184,7 @@ _ACTIONS: Weighted = (
     *((getattr(OnceTrial, action.__name__), weight) for action, weight in WEIGHTS),
     (OnceTrial.append_once, 30),
     (OnceTrial.append_elsewhere, 2),
+    (OnceTrial.forget_keys, 3),
     (OnceTrial.check_keys, 5),
     (OnceTrial.crash_and_damage_keys, 2),
 )

@@ -142,6 +142,8 @@ class Housekeeping:
     def _tend(self, partition: Partition) -> None:
         now = self._clock.now()
         partition.log.maybe_roll(now)
+        if partition.log.once:
+            partition.log.forget_keys(now)
         partition.sync_if_due(now)
 
     def _retire(self, partition: Partition) -> None:

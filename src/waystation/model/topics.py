@@ -349,8 +349,8 @@ class TopicSettings:
         at_least=1,
         live=True,
         doc="How long a message's idempotency key is remembered: another message with the key is "
-        "not stored but answered with the place of the first. Longer takes memory, 48 bytes or a "
-        "little more for each key of a partition. Only for messages that are sent with such a key.",
+        "not stored but answered with the place of the first. Longer takes memory, 65 bytes for "
+        "each key of a partition. Only for messages that are sent with such a key.",
     )
     idempotency_keys_max: int = option(
         1_000_000,

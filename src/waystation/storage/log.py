@@ -218,9 +218,9 @@ class Log:
         return appended
 
     def forget_keys(self, now: Millis) -> None:
-        """Remember idempotency keys no longer than the topic says."""
+        """Remember idempotency keys no longer than the topic says; to be called again and again."""
         before = Millis(now - self.settings.idempotency_window_ms)
-        self.once.expire(now, before)
+        self.once.expire(before)
         self.once_files.forgotten = before
 
     def append_marker(

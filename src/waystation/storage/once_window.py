@@ -4,7 +4,7 @@
 2. Every replica that has the same batches remembers the same, and so does one that was restarted
    (``once_files.py``): the batches alone decide, no clock.
 3. What is cut off the log is forgotten with it; what retention or compaction take is not.
-4. A key takes 48 bytes, and what memory is lost to growing; nothing is kept per key but that.
+4. A key takes 48 bytes, and a third more that is lost to growing; nothing else is kept per key.
 
 Keys lie in buckets by the first bits of their hash, in the order of their offsets.  A bucket is
 searched as one string of bytes: of a million keys it has 250, which takes some microseconds.
@@ -25,19 +25,20 @@ _OFFSET = Struct(">q")
 _OFFSET_AT: Final = 16
 _AT: Final = 32
 _BUCKET_SHIFT: Final = 4
-_EXPIRE_AGAIN_MS: Final = 1_000
+_BUCKETS: Final = 1 << (16 - _BUCKET_SHIFT)
+_BUCKETS_PER_TURN: Final = 64
 _NEVER: Final = Offset((1 << 63) - 1)
 
 
 class OnceWindow:
     """The keys of one partition.  Belongs to the loop's thread."""
 
-    __slots__ = ("_buckets", "_count", "_expired_at", "_fresh", "fresh_since")
+    __slots__ = ("_buckets", "_count", "_expired_to", "_fresh", "fresh_since")
 
     def __init__(self) -> None:
         self._buckets: dict[int, bytearray] = {}
         self._count = 0
-        self._expired_at = Millis(0)
+        self._expired_to = 0
         self._fresh = bytearray()
         self.fresh_since = Offset(0)
         """From which offset on what is fresh is gathered; else it is looked for when wanted."""
@@ -98,12 +99,17 @@ class OnceWindow:
             self._keep(number, bucket, 0, end)
         self._fresh, self.fresh_since = bytearray(), _NEVER
 
-    def expire(self, now: Millis, before: Millis) -> None:
-        """Forget what was stored before ``before``, unless that was done a moment ago."""
-        if 0 <= now - self._expired_at < _EXPIRE_AGAIN_MS:
-            return
-        self._expired_at = now
-        for number, bucket in list(self._buckets.items()):
+    def expire(self, before: Millis) -> None:
+        """Forget what was stored before ``before``, in some of the buckets.
+
+        All of them at once would be a long turn of the loop: 64 calls go round.
+        """
+        first = self._expired_to
+        self._expired_to = (first + _BUCKETS_PER_TURN) % _BUCKETS
+        for number in range(first, first + _BUCKETS_PER_TURN):
+            bucket = self._buckets.get(number)
+            if bucket is None:
+                continue
             start = 0
             while start < len(bucket) and _OFFSET.unpack_from(bucket, start + _AT)[0] < before:
                 start += ENTRY_BYTES

@@ -28,7 +28,6 @@ def retire(log: Log, now: Millis, high_watermark: Offset, kept_from: Offset | No
     """
     log.check_online()
     log.producers.expire(now, log.directory.producer_expiration_ms)
-    log.forget_keys(now)
     end = high_watermark if kept_from is None else min(kept_from, high_watermark)
     if _all_due(log, now, end):
         log.roll()
