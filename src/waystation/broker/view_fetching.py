@@ -88,6 +88,8 @@ class ViewFetch(Fetch):
         super()._stop_waiting()
         for one in self._readings.values():
             one.given_up = True
+        # They know this fetch: left to the collector, megabytes would wait for it.
+        self._readings = {}
 
     def _read(self) -> tuple[list[Found], bool]:
         """What there is, and whether that is enough; if not, more is looked for."""
