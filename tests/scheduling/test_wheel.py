@@ -1,5 +1,7 @@
 """The next messages to fall due."""
 
+import gc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +51,49 @@ def test_what_is_shed_lies_at_or_behind_the_edge(added: list[Due], keep: int) ->
     wheel = TimingWheel(END)
     for due in added:
         wheel.add(due)
-    wheel.shed(keep)
+    wheel.shed(keep, 1_000)
 
     assert wheel.due(Millis(1_000), 100) == [d for d in sorted(set(added)) if d < wheel.edge]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 9))), st.integers(1, 9))
+def test_shedding_bit_by_bit_lets_the_same_go(added: list[Due], most: int) -> None:
+    at_once, slowly = TimingWheel(END), TimingWheel(END)
+    for due in added:
+        at_once.add(due)
+        slowly.add(due)
+    at_once.shed(5, 1_000)
+    for _ in range(len(added)):
+        before, largest = slowly.count, 16 * 10
+        slowly.shed(5, most)
+        assert before - slowly.count < most + largest
+
+    assert slowly.edge == at_once.edge
+    assert slowly.due(Millis(6_000), 9_999) == at_once.due(Millis(6_000), 9_999)
+
+
+def test_one_step_of_shedding_costs_little_however_much_there_is() -> None:
+    wheel = TimingWheel(END)
+    for number in range(10_000):
+        wheel.add((number * 16, number))
+
+    wheel.shed(1_000, 200)
+
+    assert wheel.count == 9_800
+
+
+def test_slots_that_come_and_go_are_not_remembered() -> None:
+    wheel = TimingWheel(END)
+    for number in range(10_000):
+        wheel.add((1_000_000 + number * 16, 0))
+        wheel.discard((1_000_000 + number * 16, 0))
+
+    assert len(wheel._numbers) + len(wheel._backwards) < 300
+
+
+def test_what_is_held_is_nothing_to_the_garbage_collector() -> None:
+    wheel = TimingWheel(END)
+    for number in range(1_000):
+        wheel.add((number * 4, number))
+
+    assert not any(gc.is_tracked(slot) for slot in wheel._slots.values())

@@ -14,9 +14,9 @@ the same size are merged into larger ones (``runs.py``).  What holds:
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from waystation.scheduling.dues import Due, packed, unpacked
 from waystation.scheduling.files import IndexFiles
 from waystation.scheduling.runs import BEGINNING, Cursor, Entry, Run, RunWriter, merged
-from waystation.scheduling.wheel import Due
 
 __all__ = ["FIRST", "Index", "Named", "Step", "Steps"]
 
@@ -63,8 +63,8 @@ class Index:
     def __init__(self, files: IndexFiles, runs: Iterable[Named] = (), pending: int = 0) -> None:
         """Open what the last checkpoint names, and remove what it does not."""
         self._files = files
-        self._table: dict[Due, int] = {}
-        self._frozen: dict[Due, int] = {}
+        self._table: dict[int, int] = {}
+        self._frozen: dict[int, int] = {}
         self._garbage: list[Run] = []
         """Runs that are no longer read, while a checkpoint may still name them."""
         self.runs: list[Run] = [self._opened(one) for one in runs]
@@ -95,8 +95,8 @@ class Index:
         HOT: once per batch of the companion topic (benchmarks/scheduling/index.py).
         """
         table, count = self._table, 0
-        for due in dues:
-            table[due] = table.get(due, 0) + 1
+        for one in map(packed, dues):
+            table[one] = table.get(one, 0) + 1
             count += 1
         self.pending += count
         if self._counted_to is not None:
@@ -105,8 +105,8 @@ class Index:
     def remove(self, dues: Sequence[Due]) -> None:
         """Records no longer wait for those times."""
         table, count = self._table, 0
-        for due in dues:
-            table[due] = table.get(due, 0) - 1
+        for one in map(packed, dues):
+            table[one] = table.get(one, 0) - 1
             count += 1
         self.pending -= count
         if self._counted_to is not None:
@@ -116,7 +116,7 @@ class Index:
 
     def holds(self, due: Due) -> bool:
         """Whether a record is pending at a time."""
-        count = self._table.get(due, 0) + self._frozen.get(due, 0)
+        count = self._table.get(packed(due), 0) + self._frozen.get(packed(due), 0)
         return count + sum(run.count(*due) for run in self.runs) > 0
 
     def read(self, start: Due, want: int, *, go_on: bool = False) -> tuple[list[Due], Due | None]:
@@ -139,9 +139,11 @@ class Index:
                 break
         if go_on:
             self._parts, self._parts_at = parts, rest
+        first, end = packed(start), None if rest is None else packed(rest)
         for table in (self._frozen, self._table):
-            for key, count in table.items():
-                if key >= start and (rest is None or key < rest):
+            for one, count in table.items():
+                if one >= first and (end is None or one < end):
+                    key = unpacked(one)
                     counts[key] = counts.get(key, 0) + count
         return sorted(key for key, count in counts.items() if count > 0), rest
 
@@ -307,8 +309,9 @@ class Index:
         return run
 
 
-def _entries(table: dict[Due, int]) -> Iterator[Entry]:
-    for (due, offset), count in table.items():
+def _entries(table: dict[int, int]) -> Iterator[Entry]:
+    for one, count in table.items():
+        due, offset = unpacked(one)
         if count > 0:
             for _ in range(count):
                 yield due, offset << 1

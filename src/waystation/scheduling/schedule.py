@@ -80,8 +80,7 @@ class Schedule(Book):
         for due in dues:
             if due < edge:
                 wheel.add(due)
-        if wheel.count > 2 * self.settings.schedule_near_entries:
-            wheel.shed(self.settings.schedule_near_entries)
+        wheel.shed(self.settings.schedule_near_entries, max(2 * len(dues), _BITE))
 
     def _remove(self, dues: list[Due]) -> None:
         super()._remove(dues)

@@ -12,27 +12,28 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from waystation.model.offsets import Millis
+from waystation.scheduling.dues import Due, packed, unpacked
 
 __all__ = ["Due", "TimingWheel"]
 
-Due = tuple[int, int]
-"""When a message is due, and the offset of its record."""
-
 _SLOT_BITS: Final = 4
+_STALE: Final = 64
 
 
 class TimingWheel:
     """Slots of 16 ms, found by their number; only those with something in them exist."""
 
-    __slots__ = ("_front", "_front_slot", "_numbers", "_slots", "count", "edge")
+    __slots__ = ("_backwards", "_front", "_front_slot", "_numbers", "_slots", "count", "edge")
 
     def __init__(self, edge: Due) -> None:
         self.edge = edge
         self.count = 0
-        self._slots: dict[int, dict[Due, None]] = {}
+        self._slots: dict[int, dict[int, None]] = {}
         self._numbers: list[int] = []
         """The slots' numbers, as a heap; those of slots that are gone are dropped in passing."""
-        self._front: list[Due] = []
+        self._backwards: list[int] = []
+        """The same below zero, so that the latest comes first."""
+        self._front: list[int] = []
         self._front_slot: int | None = None
         """The earliest slot, sorted; stays valid until something is added to it."""
 
@@ -42,9 +43,10 @@ class TimingWheel:
         slot = self._slots.get(number)
         if slot is None:
             slot = self._slots[number] = {}
-            heappush(self._numbers, number)
-        if due not in slot:
-            slot[due] = None
+            self._note(number)
+        one = packed(due)
+        if one not in slot:
+            slot[one] = None
             self.count += 1
         if number == self._front_slot:
             self._front_slot = None
@@ -59,8 +61,9 @@ class TimingWheel:
         """Hold it no more, if it was held."""
         number = due[0] >> _SLOT_BITS
         slot = self._slots.get(number)
-        if slot is not None and due in slot:
-            del slot[due]
+        one = packed(due)
+        if slot is not None and one in slot:
+            del slot[one]
             self.count -= 1
             if not slot:
                 del self._slots[number]
@@ -70,18 +73,19 @@ class TimingWheel:
         number = self._first_slot()
         if number is None:
             return None
-        return self._sorted(number)[0]
+        return unpacked(self._sorted(number)[0])
 
     def due(self, now: Millis, limit: int) -> list[Due]:
         """Up to ``limit`` that are due at ``now``, earliest first; they stay in."""
-        found: list[Due] = []
+        found: list[int] = []
         passed: list[int] = []
+        end = packed((now + 1, 0))
         while len(found) < limit and (number := self._first_slot()) is not None:
             slot = self._sorted(number)
-            if slot[0][0] > now:
+            if slot[0] >= end:
                 break
-            whole = slot[-1][0] <= now
-            found += slot[: limit - len(found)] if whole else (d for d in slot if d[0] <= now)
+            whole = slot[-1] < end
+            found += slot[: limit - len(found)] if whole else (one for one in slot if one < end)
             if not whole:
                 break
             while self._numbers and self._numbers[0] == number:
@@ -89,19 +93,35 @@ class TimingWheel:
             passed.append(number)
         for number in passed:
             heappush(self._numbers, number)
-        return found[:limit]
+        return [unpacked(one) for one in found[:limit]]
 
-    def shed(self, keep: int) -> None:
-        """Let go of the latest, slot by slot, while there are more than ``keep``."""
-        numbers = sorted(self._slots)
-        while self.count > keep and len(numbers) > 1:
-            number = numbers.pop()
-            slot = self._slots.pop(number)
-            self.count -= len(slot)
-            self.edge = (number << _SLOT_BITS, -1)
-        self._numbers = numbers
-        heapify(self._numbers)
-        self._front_slot = None
+    def shed(self, keep: int, most: int) -> None:
+        """Let go of the latest, slot by slot, while there are more than ``keep``.
+
+        Not of all at once: so many, up to the end of a slot.  To let twenty thousand slots go
+        takes longer than others should have to wait.
+        """
+        until = max(keep, self.count - most)
+        while self.count > until and len(self._slots) > 1:
+            number = -heappop(self._backwards)
+            slot = self._slots.pop(number, None)
+            if slot is not None:
+                self.count -= len(slot)
+                self.edge = (number << _SLOT_BITS, -1)
+                if number == self._front_slot:
+                    self._front_slot = None
+
+    def _note(self, number: int) -> None:
+        """There is a slot of that number; forget those that are gone, if they are many."""
+        most = 2 * len(self._slots) + _STALE
+        if len(self._numbers) > most or len(self._backwards) > most:
+            self._numbers = list(self._slots)
+            self._backwards = [-one for one in self._slots]
+            heapify(self._numbers)
+            heapify(self._backwards)
+        else:
+            heappush(self._numbers, number)
+            heappush(self._backwards, -number)
 
     def _first_slot(self) -> int | None:
         numbers = self._numbers
@@ -109,7 +129,7 @@ class TimingWheel:
             heappop(numbers)
         return numbers[0] if numbers else None
 
-    def _sorted(self, number: int) -> list[Due]:
+    def _sorted(self, number: int) -> list[int]:
         slot = self._slots[number]
         if number == self._front_slot:
             if len(self._front) != len(slot):
