@@ -17,7 +17,7 @@ from waystation.scheduling.dues import Due, packed, unpacked
 __all__ = ["Due", "TimingWheel"]
 
 _SLOT_BITS: Final = 4
-_STALE: Final = 64
+_STALE: Final = 20_000
 
 
 class TimingWheel:
@@ -113,7 +113,7 @@ class TimingWheel:
 
     def _note(self, number: int) -> None:
         """There is a slot of that number; forget those that are gone, if they are many."""
-        most = 2 * len(self._slots) + _STALE
+        most = 4 * len(self._slots) + _STALE
         if len(self._numbers) > most or len(self._backwards) > most:
             self._numbers = list(self._slots)
             self._backwards = [-one for one in self._slots]
