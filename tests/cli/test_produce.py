@@ -192,3 +192,21 @@ async def test_brokers_may_answer_in_any_order() -> None:
     await asyncio.wait_for(sending.send_all(lines(), None, lambda _: None), 10)
 
     assert sending.sent == 3
+
+
+def test_a_profile_sets_what_is_not_said(bootstrap: str, topic: str) -> None:
+    at = ("--bootstrap", bootstrap)
+    waystation("topic", "create", topic, "--partitions", "1", *at)
+    alike = ("--value", "x" * 1_000, "--count", "500", *at)
+
+    def size_bytes() -> int:
+        told = json.loads(waystation("topic", "describe", topic, "--json", *at).out)
+        return int(told["partitions"][0]["size_bytes"])
+
+    assert waystation("produce", topic, "--profile", "throughput", *alike).code == 0
+    compressed = size_bytes()
+    plainly = ("--profile", "throughput", "--compression", "none")
+    assert waystation("produce", topic, *plainly, *alike).code == 0
+
+    assert compressed < 100_000
+    assert size_bytes() - compressed > 500_000

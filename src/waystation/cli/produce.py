@@ -15,6 +15,7 @@ from waystation.cli.output import print_json, say
 from waystation.cli.progress import progress as bar
 
 if TYPE_CHECKING:
+    from waystation.client.options import ProducerOptions
     from waystation.client.outgoing import Delivered
     from waystation.client.producer import Producer
 
@@ -52,8 +53,14 @@ _AHEAD_S = 0.001
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
+    help="[default: none, or as the profile has it]",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(["balanced", "latency", "throughput"]),
+    default="balanced",
     show_default=True,
+    help="What sending is tuned for: how long batches wait, how large they grow, compression.",
 )
 @click.option(
     "--acks",
@@ -93,7 +100,8 @@ def produce(
     tombstones: bool,
     headers: tuple[str, ...],
     partition: int | None,
-    compression: str,
+    compression: str | None,
+    profile: str,
     acks: str,
     rate: float | None,
     idempotency_key: str | None,
@@ -119,16 +127,18 @@ def produce(
     shape = _shape(key, key_separator, tombstones)
     listed = tuple((name, text.encode()) for name, text in pairs(headers, "--header").items())
     lines = _lines(path, value, count)
+    options: ProducerOptions = {
+        "acks": acks,
+        "profile": profile,
+        "metadata_timeout_ms": _PATIENCE_MS,
+        "delivery_timeout_ms": _GIVE_UP_MS,
+        "max_request_bytes": max_bytes,
+    }
+    if compression is not None:
+        options["compression"] = compression
 
     async def work() -> int:
-        async with Producer(
-            bootstrap,
-            acks=acks,
-            compression=compression,
-            metadata_timeout_ms=_PATIENCE_MS,
-            delivery_timeout_ms=_GIVE_UP_MS,
-            max_request_bytes=max_bytes,
-        ) as producer:
+        async with Producer(bootstrap, **options) as producer:
             sending = _Sending(producer, topic, listed, partition, shape, rate, as_json)
             if idempotency_key is not None:
                 sending.once = partial(_once_key, idempotency_key, numbered)
