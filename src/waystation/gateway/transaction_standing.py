@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ABORTED",
     "COMMITTED",
+    "EMPTY",
     "OPEN",
     "UNKNOWN",
     "ended_problem",
@@ -26,8 +27,10 @@ __all__ = [
 ]
 
 OPEN, COMMITTED, ABORTED, UNKNOWN = "open", "committed", "aborted", "unknown"
+EMPTY = "Empty"
+"""Kafka's word for a transactional id that was taken over, and nothing written yet."""
 _UNDER_WAY: Final = ("committing", "aborting")
-_OPEN: Final = {ONGOING: OPEN, PREPARED: "prepared", "Empty": OPEN}
+_OPEN: Final = {ONGOING: OPEN, PREPARED: "prepared", EMPTY: OPEN}
 _PAUSES_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
 _OF_THE_END: Final = (
     ErrorCode.INVALID_TXN_STATE,

@@ -10,15 +10,12 @@ all the same must not have a part of it committed.
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import suppress
-from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
 from waystation.client.group_offsets import NOBODY, CommittedOffset
 from waystation.client.group_offsets import Identity as MemberIdentity
 from waystation.client.joined import JoinedTransaction, TransactionRecord, begin_transaction
-from waystation.client.partitioner import partition_of_key
 from waystation.gateway.problems import ProblemError, problem_of, refusal
 from waystation.gateway.routes import Call, Route
 from waystation.gateway.transaction_bodies import (
@@ -34,10 +31,12 @@ from waystation.gateway.transaction_bodies import (
     TransactionState,
 )
 from waystation.gateway.transaction_ids import TransactionId
+from waystation.gateway.transaction_messages import placed
 from waystation.gateway.transaction_slots import Slots
 from waystation.gateway.transaction_standing import (
     ABORTED,
     COMMITTED,
+    EMPTY,
     OPEN,
     UNKNOWN,
     ended_problem,
@@ -46,7 +45,11 @@ from waystation.gateway.transaction_standing import (
     state_of,
     unknown_problem,
 )
-from waystation.model.errors import InvalidTxnStateError, WaystationError
+from waystation.model.errors import (
+    InvalidTxnStateError,
+    TransactionalIdNotFoundError,
+    WaystationError,
+)
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Millis, Offset
 
@@ -61,7 +64,6 @@ _ASKED_AFTER: Final = 16
 _ERRORS: Final = (403, 409, 410, 429, 504)
 
 TransactionCall = Call[TransactionParams, None]
-_chance: Final = SystemRandom()
 
 
 class Transactions:
@@ -93,7 +95,7 @@ class Transactions:
         """Add messages; they are visible once the transaction is committed, all at once."""
         id_ = await self._open(call)
         messages = call.body if isinstance(call.body, list) else call.body.messages
-        places = await _placed(call.clients, messages)
+        places = await placed(call.clients, messages, _now())
         records: dict[TopicPartition, list[TransactionRecord]] = {}
         for where, record in places:
             records.setdefault(where, []).append(record)
@@ -218,59 +220,11 @@ class Transactions:
         """Some may have been ended at other nodes."""
         admin = await clients.admin()
         for name in self._slots.oldest(_ASKED_AFTER):
-            found = await admin.describe_transactions(name)
-            if not found[name].open and found[name].state != "Empty":
-                self._slots.ended(name, _now())
-
-
-async def _placed(
-    clients: "Clients", messages: Sequence[NewTopicMessage]
-) -> list[tuple[TopicPartition, TransactionRecord]]:
-    """Each message with its partition; a mistake in any is told before any is added."""
-    counts: dict[str, int] = {}
-    spread: dict[str, int] = {}
-    placed = []
-    for number, message in enumerate(messages):
-        at = f"messages[{number}]."
-        value, key, headers, partition, timestamp_ms = message.record(at)
-        _check_plain(message, at)
-        topic = message.topic
-        if topic not in counts:
-            counts[topic] = len((await clients.topic(topic)).partitions)
-            spread[topic] = _chance.randrange(counts[topic])
-        if partition is None:
-            partition = spread[topic] if key is None else partition_of_key(key, counts[topic])
-        elif partition >= counts[topic]:
-            raise refusal(
-                404,
-                "unknown-partition",
-                f"topic {topic} has {counts[topic]} partitions",
-                field=f"{at}partition",
-                remedy=f"0 to {counts[topic] - 1}",
-            )
-        stamp = Millis(_now() if timestamp_ms is None else timestamp_ms)
-        record = TransactionRecord(key, value, tuple(headers), stamp)
-        placed.append((TopicPartition(topic, partition), record))
-    return placed
-
-
-def _check_plain(message: NewTopicMessage, at: str) -> None:
-    if message.timing(at) is not None:
-        raise refusal(
-            400,
-            "invalid-field",
-            "messages of transactions are delivered at once",
-            field=f"{at}deliver_at",
-            remedy="leave the time away, or send the message without a transaction",
-        )
-    if message.idempotency_key is not None:
-        raise refusal(
-            400,
-            "invalid-field",
-            "messages of transactions have no idempotency key",
-            field=f"{at}idempotency_key",
-            remedy="leave it away: a transaction that was not committed is not there",
-        )
+            with suppress(TransactionalIdNotFoundError):
+                found = (await admin.describe_transactions(name))[name]
+                if found.open or found.state == EMPTY:
+                    continue
+            self._slots.ended(name, _now())
 
 
 def _parsed(call: Call[TransactionParams, Any]) -> TransactionId:
