@@ -1,5 +1,6 @@
 """Queues over HTTP on three nodes: received at one, settled at another, while nodes die."""
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -59,6 +60,32 @@ def test_a_deleted_topic_is_not_found_at_other_nodes(cluster: ProcessCluster) ->
         begun = time.monotonic()
         assert two.get("/v1/topics/other/messages").status == 404
         assert time.monotonic() - begun < SOON_S
+
+
+@pytest.mark.timeout(120)
+def test_who_waits_hears_of_messages_at_every_leader(cluster: ProcessCluster) -> None:
+    """One call stands at one leader at a time, and goes round."""
+    with HttpClient(cluster.brokers[1].http) as http:
+        http.post("/v1/queues", {"name": "rounds", "partitions": 3, "replication_factor": 3})
+        receive(http, "rounds", wait_ms=0)
+        led_by = {one.leader for one in cluster.topic("rounds").partitions}
+        assert len(led_by) == 3
+        for partition in range(3):
+            got: list[list[dict[str, Any]]] = []
+
+            def wait(into: list[list[dict[str, Any]]] = got) -> None:
+                with HttpClient(cluster.brokers[2].http) as own:
+                    into.append(receive(own, "rounds", wait_ms=30_000))
+
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            message = {"value": str(partition), "partition": partition}
+            assert http.post("/v1/queues/rounds/messages", message).status == 200
+            waiting.join(WITHIN_S)
+            ((found,),) = got
+            assert (found["value"], found["deliveries"]) == (str(partition), 1)
+            done = http.post("/v1/queues/rounds/ack", {"receipts": [found["receipt"]]})
+            assert done.json["settled"] == 1
 
 
 @pytest.mark.timeout(180)

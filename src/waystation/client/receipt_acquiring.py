@@ -67,6 +67,8 @@ class Acquiring:
         self._settling = settling
         self._name = Named(group_id, self._new_id())
         self._polled: dict[NodeId, Connection] = {}
+        self._stopped: set[NodeId] = set()
+        """Leaders that are not to be asked after all, since ``acquire`` began."""
         self._sessions: dict[NodeId, tuple[Connection, tuple[Place, ...]]] = {}
 
     async def leaders(self) -> dict[NodeId, list[Place]]:
@@ -85,6 +87,8 @@ class Acquiring:
         self, leader: NodeId, places: Sequence[Place], most: int, wait_ms: int = 0
     ) -> list[HeldMessage]:
         """Up to ``most`` messages; waits at the leader for the first of them."""
+        if wait_ms:
+            self._stopped.discard(leader)
         session = self._sessions.get(leader)
         connection = await self._router.to_node(leader)
         if session is None or session[0] is not connection or session[1] != tuple(places):
@@ -94,7 +98,9 @@ class Acquiring:
     def give_up(self, leader: NodeId) -> None:
         """Let a leader stop waiting: its broker drops what is asked over a connection that ends."""
         connection = self._polled.get(leader)
-        if connection is not None:
+        if connection is None:
+            self._stopped.add(leader)
+        else:
             connection.close()
 
     async def close(self) -> None:
@@ -138,6 +144,8 @@ class Acquiring:
         connection = await self._router.to_node(leader, held=wait_ms > 0)
         timeout_s = self._router.settings.request_timeout_ms / 1_000
         if wait_ms:
+            if leader in self._stopped:
+                return []
             timeout_s = min(timeout_s, wait_ms / 1_000 + _LATE_S)
             self._polled[leader] = connection
         try:

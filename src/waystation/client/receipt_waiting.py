@@ -178,33 +178,36 @@ class Waiting:
         for one in callers:
             one.asked = leader
         self._given_up.discard(leader)
+        found, trouble = list[HeldMessage](), None
         try:
             leaders = await self._acquiring.leaders()
-            places = leaders.get(leader)
-            found = [] if not places else await self._acquired(leader, places, callers, leaders)
+            if leader in leaders:
+                found = await self._acquired(leader, leaders[leader], callers, len(leaders))
         except WaystationError as error:
-            if leader in self._given_up:
-                self._go_on(None, callers)
-            else:
-                await self._failed(leader, callers, error)
-            return
+            trouble = error
         finally:
             for one in callers:
                 one.asked = None
-        for one in callers:
-            one.trouble, one.failures = None, 0
-        self._hand_out(found, callers)
-        self._go_on(leader, callers)
+        if leader in self._given_up:
+            self._hand_out(found, callers)
+            await self._go_on(None, callers)
+        elif trouble is not None:
+            await self._failed(leader, callers, trouble)
+        else:
+            for one in callers:
+                one.trouble, one.failures = None, 0
+            self._hand_out(found, callers)
+            await self._go_on(leader, callers)
 
     async def _acquired(
         self,
         leader: NodeId,
         places: Sequence[Place],
         callers: Sequence[_Caller],
-        leaders: dict[NodeId, list[Place]],
+        leaders: int,
     ) -> list[HeldMessage]:
         left_ms = int((min(one.ends_at for one in callers) - self._loop.time()) * 1_000)
-        wait_ms = max(1, min(left_ms, _HOLD_MS if len(leaders) == 1 else _TURN_MS))
+        wait_ms = max(1, min(left_ms, _HOLD_MS if leaders == 1 else _TURN_MS))
         most = min(sum(one.most for one in callers), _MOST)
         return await self._acquiring.acquire(leader, places, most, wait_ms)
 
@@ -217,15 +220,22 @@ class Waiting:
         if at < len(found):
             self.give_back(found[at:])
 
-    def _go_on(self, leader: NodeId | None, callers: Sequence[_Caller]) -> None:
+    async def _go_on(self, leader: NodeId | None, callers: Sequence[_Caller]) -> None:
         """Whoever got nothing stands at the next leader, or is done."""
-        for one in callers:
+        left = [one for one in callers if not one.answer.done()]
+        try:
+            leaders = await self._acquiring.leaders() if left else {}
+        except WaystationError:
+            leaders = {}
+        for one in left:
             if one.answer.done():
                 continue
             if self._loop.time() >= one.ends_at:
                 one.end()
-                continue
-            self._tasks.spawn(self._stand_again(one, leader), "queue-line-next")
+            elif leaders:
+                self._line_up(one, self._chosen(leaders, leader))
+            else:
+                self._tasks.spawn(self._stand_again(one, leader), "queue-line-next")
 
     async def _stand_again(self, caller: _Caller, after: NodeId | None) -> None:
         try:
@@ -245,4 +255,4 @@ class Waiting:
                 one.end()
         self._router.want_refresh()
         await asyncio.sleep(self._router.backoff.delay_s(max(one.failures for one in callers)))
-        self._go_on(leader, callers)
+        await self._go_on(leader, callers)
