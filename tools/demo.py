@@ -192,6 +192,10 @@ def _by_curl(show: Tour) -> None:
     show.run("find", "--key", customer, "visits")
     show.curl(f"/v1/topics/visits/messages?key={customer}&values=json")
 
+    show.say("No answer? Send it again: under an idempotency key it is stored once")
+    for _ in range(2):
+        show.curl("/v1/topics/visits/messages", value="two coffees", idempotency_key="order-4711")
+
     show.say("A queue with curl: received under a lease, acknowledged by receipt, from any node")
     show.curl("/v1/queues", name="tasks", partitions=1)
     show.curl("/v1/queues/tasks/messages", key="ann", value="two coffees")

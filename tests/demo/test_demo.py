@@ -24,6 +24,8 @@ def test_the_tour_runs_to_its_end() -> None:
     assert '"value":"thank you"' in ended.stdout, "the transaction was not committed"
     assert 'data: {"partition":' in ended.stdout, "no event came"
     assert '"value":"{\\"order\\": 9, \\"amount\\": 63}","headers":[]' in ended.stdout, "not pushed"
+    assert '"replayed":false}' in ended.stdout, "what was sent once was stored before"
+    assert '"replayed":true}' in ended.stdout, "what was sent twice was stored twice"
     assert '{"ready":true' in ended.stdout
     assert "waystation_api_seconds" in ended.stdout
     assert "broker-2: killed" in ended.stderr
