@@ -15,14 +15,11 @@ Promises:
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from random import uniform
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from waystation.client.errors import error_of
 from waystation.client.message import Message
-from waystation.client.raw import TopicRecreatedError
 from waystation.filters.selecting import Filter
 from waystation.gateway.payloads import Values
 from waystation.gateway.push_events import Face, events_of
@@ -95,9 +92,10 @@ class Entry:
             ]
         return found
 
-    def forget_pieces(self) -> None:
-        """Those who are slow put theirs together by themselves."""
+    def forget(self) -> None:
+        """Let go of what the quick ones shared: the slow ones put theirs together themselves."""
         self._pieces.clear()
+        self._chosen.clear()
 
 
 def matches(where: Filter, one: Message) -> bool:
@@ -115,10 +113,17 @@ class Follower(Protocol):
         """Look at the tail again: it has ended."""
 
 
+Check = Callable[["Clients", "TopicView", float], Awaitable[None]]
+"""Raises if a topic is gone, or was since made anew."""
+
+
 class Tail:
     """One topic, or one partition of it, from where it ends at the moment."""
 
-    def __init__(self, clients: "Clients", topic: "TopicView", partition: int | None) -> None:
+    def __init__(
+        self, clients: "Clients", topic: "TopicView", partition: int | None, check: Check
+    ) -> None:
+        self._check = check
         self.topic, self.partition = topic, partition
         self.mark = mark_of(topic.id)
         self.positions: dict[int, int] = {}
@@ -131,7 +136,6 @@ class Tail:
         self._clients = clients
         self._ring: deque[Entry] = deque()
         self._ring_bytes = 0
-        self._look_at = 0.0
 
     @property
     def first_number(self) -> int:
@@ -145,16 +149,17 @@ class Tail:
 
     async def run(self) -> None:
         """Read until cancelled, or something stands in the way."""
+        began = asyncio.get_running_loop().time()
         try:
             async with await self._consumer() as consumer:
                 self.positions = self._at(consumer)
                 self.ready.set_result(None)
                 while True:
                     messages = await consumer.poll(_POLL_MS, _POLL)
-                    await self._check_topic()
                     for some in _cut(messages):
                         await self._push(Entry(self.next_number, self.mark, self.positions, some))
                     self.positions = self._at(consumer)
+                    await self._check(self._clients, self.topic, began)
         except WaystationError as error:
             self.failure = error
         except asyncio.CancelledError as error:
@@ -215,26 +220,9 @@ class Tail:
             if perf_counter() > until:
                 await asyncio.sleep(0)
                 until = perf_counter() + _TURN_S
-        entry.forget_pieces()
+        entry.forget()
         self.moved.set()
         self.moved.clear()
-
-    async def _check_topic(self) -> None:
-        """See from time to time that the topic is there, and still the same."""
-        now = asyncio.get_running_loop().time()
-        if now < self._look_at:
-            return
-        # Many tails begin at once: they should not all look in one turn of the loop.
-        self._look_at = now + _LOOK_S * uniform(0.7, 1.3)
-        name = self.topic.name
-        view = await (await self._clients.router()).look_up([name])
-        known = view.topics.get(name)
-        if view.refused.get(name):
-            await self._clients.forget(name)
-            raise error_of(view.refused[name], f"topic {name}")
-        if known is not None and known.id != self.topic.id:
-            await self._clients.forget(name)
-            raise TopicRecreatedError(name)
 
     def _tell_all(self) -> None:
         if not self.ready.done():
