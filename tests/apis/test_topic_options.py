@@ -546,7 +546,7 @@ def test_a_profile_is_a_default_of_other_options(
         settings = partition_of(lazy, topic).settings
         return settings.flush_linger_ms, settings.fetch_linger_ms
 
-    assert lingers() == (10, 10)
+    assert lingers() == (20, 10)
     lazily.configure(TOPIC, topic, profile="latency")
     assert lingers() == (0, 0)
     lazily.configure(TOPIC, topic, flush_linger_ms="4")

@@ -51,7 +51,8 @@ def test_clients_see_what_a_profile_sets_and_that_it_is_one(admin: AdminClient, 
 
     assert inherited["profile"].value == "throughput"
     assert inherited["profile"].source == ConfigSource.STATIC_BROKER_CONFIG.value
-    assert inherited["flush.linger.ms"].value == inherited["fetch.linger.ms"].value == "10"
+    assert inherited["flush.linger.ms"].value == "20"
+    assert inherited["fetch.linger.ms"].value == "10"
     assert inherited["flush.linger.ms"].source == DEFAULT
     assert "profile" in inherited["flush.linger.ms"].synonyms
 
@@ -70,10 +71,8 @@ def test_clients_see_what_a_profile_sets_and_that_it_is_one(admin: AdminClient, 
 def test_a_broker_tells_its_own_options_and_its_topics_defaults(admin: AdminClient) -> None:
     broker = configs(admin, "1", ResourceType.BROKER)
 
-    assert {name: broker[name].value for name in ("socket.read.linger.ms", "flush.linger.ms")} == {
-        "socket.read.linger.ms": "3",
-        "flush.linger.ms": "10",
-    }
+    assert (broker["flush.linger.ms"].value, broker["flush.linger.ms"].source) == ("20", DEFAULT)
+    assert broker["socket.read.linger.ms"].value == "1"
     assert broker["durability"].value == "disk"
 
 
@@ -84,7 +83,7 @@ def test_help_and_the_list_of_options_know_profiles() -> None:
 
     assert "--profile [balanced|latency|throughput]" in said("serve", "--help")
     assert "--profile [balanced|latency|throughput]" in said("topic", "create", "--help")
-    assert "flush.linger.ms = -1, latency: 0, throughput: 10, live" in said("serve", "--options")
+    assert "flush.linger.ms = -1, latency: 0, throughput: 20, live" in said("serve", "--options")
 
 
 @pytest.mark.parametrize("profile", PROFILES)

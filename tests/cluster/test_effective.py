@@ -134,7 +134,8 @@ def test_another_brokers_options_do_not_count_here() -> None:
 
 WORDS = st.sampled_from([None, "latency", "throughput", "balanced"])
 NUMBERS = st.sampled_from([None, "0", "7"])
-LINGERS = {"balanced": "-1", "latency": "0", "throughput": "10"}
+FLUSH = {"balanced": "-1", "latency": "0", "throughput": "20"}
+FETCH = {**FLUSH, "throughput": "10"}
 
 
 def _some(**texts: str | None) -> dict[str, str]:
@@ -152,11 +153,11 @@ def test_a_profile_decides_where_nobody_has_decided_himself(
     explained = explain_topic(world.image, "orders", ONE, texts[3])
     by_name = {each.name: each for each in explained}
     profile = next((word for word, _ in layers if word), BALANCED)
-    linger = next((number for _, number in layers if number), LINGERS[profile])
+    linger = next((number for _, number in layers if number), FLUSH[profile])
 
     assert (settings.profile, by_name["profile"].value) == (profile, profile)
     assert (str(settings.flush_linger_ms), by_name["flush.linger.ms"].value) == (linger, linger)
-    assert str(settings.fetch_linger_ms) == by_name["fetch.linger.ms"].value == LINGERS[profile]
+    assert str(settings.fetch_linger_ms) == by_name["fetch.linger.ms"].value == FETCH[profile]
     assert settings.durability == TopicSettings().durability
 
 
@@ -194,7 +195,7 @@ def test_what_the_cluster_keeps_for_itself_has_no_profile_but_its_own(profile: s
     assert now_and_why() == ("balanced", -1, "balanced", "-1")
     value = encode(ConfigValue(options={"profile": "throughput"}))
     world.commit(Changes(puts={keys.topic_config("__consumer_offsets"): value}))
-    assert now_and_why() == ("throughput", 10, "throughput", "10")
+    assert now_and_why() == ("throughput", 20, "throughput", "20")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

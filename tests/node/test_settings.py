@@ -143,3 +143,18 @@ def test_every_kind_of_store_may_be_named(text: str) -> None:
 def test_a_store_that_is_none_says_what_would_be_one() -> None:
     with pytest.raises(InvalidSettingsError, match=r"x: store is wrong: .*etcd://HOST:PORT"):
         load([("x", {"store": "postgres://db"})])
+
+
+def test_a_profile_sets_what_no_source_sets() -> None:
+    plain = load([]).server.socket_read_linger_ms
+    fast = load([("--profile", {"profile": "latency"})])
+    wins = load([("file", {"socket.read.linger.ms": "7"}), ("--profile", {"profile": "latency"})])
+
+    assert (plain, fast.server.socket_read_linger_ms, wins.server.socket_read_linger_ms) == (
+        1,
+        0,
+        7,
+    )
+    assert (fast.topics.profile, fast.static["profile"]) == ("latency", "latency")
+    with pytest.raises(InvalidSettingsError, match="profile is 'speed', must be one of balanced"):
+        load([("--set", {"profile": "speed"})])

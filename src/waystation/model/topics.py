@@ -254,7 +254,7 @@ class TopicSettings:
         at_most=1_000,
         live=True,
         latency=0,
-        throughput=10,
+        throughput=20,
         doc="With durability=disk: a sync begins no sooner than this after the one before it, or "
         "once 1 MB of small batches waits, and serves all that came meanwhile. 0 syncs again at "
         "once: the soonest answer, the most syncs. Longer costs each message up to so much and "
