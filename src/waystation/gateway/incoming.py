@@ -57,18 +57,19 @@ class Incoming:
 
     async def slices(self) -> AsyncGenerator[Slice, None]:
         """The body, cut behind lines."""
-        held, number = bytearray(), 1
+        held, number, searched = bytearray(), 1, 0
         async for piece in self._pieces():
             held += piece
             if len(held) < SLICE_BYTES:
                 continue
-            end = held.rfind(b"\n") + 1
+            end = held.rfind(b"\n", searched) + 1
             if end:
                 content = bytes(held[:end])
                 del held[:end]
                 yield Slice(number, content)
                 number += content.count(b"\n")
-            if len(held) > self._limits.body_bytes:
+            searched = len(held)  # what is left has no end yet
+            if searched > self._limits.body_bytes:
                 raise _line_too_long(number, self._limits.body_bytes)
         if held:
             yield Slice(number, bytes(held))
