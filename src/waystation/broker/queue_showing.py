@@ -1,19 +1,23 @@
 """Shows a queue that chooses the keys and priorities of its messages, a slice at a time.
 
-Batches are taken apart by the compiled codec.  Of a large one what was not shown yet is kept,
-so that no turn of the loop costs more than the messages that were asked for.
+Batches are taken apart by the compiled codec.  Of a large one what was not shown yet is kept, and
+where only keys count they are taken out when it is their turn: no turn of the loop costs much more
+than the messages that were asked for.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, overload
 
 from waystation.broker.queue_reading import is_aborted
 from waystation.model.offsets import Offset
 from waystation.partition.partition import Partition
-from waystation.records.batch import rows_of
-from waystation.records.header import batches
+from waystation.records import codec as record_codec
+from waystation.records.batch import payload_of, rows_of
+from waystation.records.codec import PLACE_FIELDS
+from waystation.records.header import BatchHeader, batches
 from waystation.records.record import Row
 from waystation.sharing.ordered_partition import LOWEST, PRIORITY_HEADER, Shown, priority_of
 
@@ -38,7 +42,7 @@ class Showing:
         self._partition = partition
         self._with_priorities = with_priorities
         self._at = self._end = Offset(-1)
-        self._rows: list[Row] = []
+        self._rows: list[Row] | _KeysAlone = []
         self._next = 0
         self.record_bytes = 1_024.0
         """About how large a message is."""
@@ -66,19 +70,28 @@ class Showing:
             return False
         aborted = partition.log.aborted(at, found.next_offset) if committed_only else ()
         rows: list[Row] = []
+        large: _KeysAlone | None = None
         window, size_bytes = memoryview(found.region.read()), 0
         self._end = found.next_offset
         for position, header in batches(window):
-            if not header.is_control and not is_aborted(header, aborted):
-                rows += rows_of(window[position : position + header.size_bytes])
+            batch = window[position : position + header.size_bytes]
+            if header.is_control or is_aborted(header, aborted):
+                pass
+            elif header.records_count < _MANY_ROWS or self._with_priorities:
+                rows += rows_of(batch)
+            elif rows:
+                self._end = Offset(header.base_offset)
+                break
+            else:
+                large = _KeysAlone(batch, header)
             size_bytes = position + header.size_bytes
-            if len(rows) >= _MANY_ROWS:
+            if large is not None or len(rows) >= _MANY_ROWS:
                 self._end = header.next_offset
                 break
-        self._next = bisect_left(rows, at, key=itemgetter(0))
-        self._rows = rows
-        if rows:
-            self.record_bytes = max(1.0, size_bytes / len(rows))
+        self._rows = rows if large is None else large
+        self._next = bisect_left(self._rows, at, key=itemgetter(0))
+        if self._rows:
+            self.record_bytes = max(1.0, size_bytes / len(self._rows))
         return True
 
     def _shown(self, row: Row) -> Shown:
@@ -86,3 +99,43 @@ class Showing:
             return Shown(Offset(row[0]), row[2])
         told = next((value for name, value in row[4] if name == PRIORITY_HEADER), None)
         return Shown(Offset(row[0]), row[2], priority_of(told) if told is not None else LOWEST)
+
+
+class _KeysAlone:
+    """The rows of a batch of very many records, of which only offset and key are taken out.
+
+    To find all of them takes a tenth of the time of taking all of them apart.
+    """
+
+    __slots__ = ("_count", "_payload", "_places")
+
+    def __init__(self, batch: memoryview, header: BatchHeader) -> None:
+        self._payload = bytes(payload_of(batch, 0, header))
+        self._count = header.records_count
+        self._places = array("q", bytes(8 * PLACE_FIELDS * self._count))
+        record_codec.locate_records(
+            self._payload,
+            self._count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            self._places,
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, which: int) -> Row: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[Row]: ...
+    def __getitem__(self, which: int | slice) -> Row | list[Row]:
+        if isinstance(which, int):
+            return self._row(which)
+        return [self._row(number) for number in range(*which.indices(self._count))]
+
+    def _row(self, number: int) -> Row:
+        at = number * PLACE_FIELDS
+        offset, key_at, key_bytes = self._places[at + 4], self._places[at + 6], self._places[at + 7]
+        key = None if key_bytes < 0 else self._payload[key_at : key_at + key_bytes]
+        return offset, 0, key, None, ()
