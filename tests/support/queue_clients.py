@@ -272,11 +272,11 @@ class _Noted(Receiving):
             self._diary.delivered(since_ns, rows)
         super().take(found)
 
-    def settle(self, messages: Iterable[QueueMessage], kind: int) -> Settled:
+    def settle(self, messages: Iterable[QueueMessage], kind: int, why: str = "") -> Settled:
         found = list(messages)
         if kind == RELEASED:
             self._diary.settling(RELEASE, map(_mark, found))
-        return super().settle(found, kind)
+        return super().settle(found, kind, why)
 
 
 async def consume_by_ours(work: Work, file: HistoryFile, name: str) -> None:
