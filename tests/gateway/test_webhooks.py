@@ -143,6 +143,8 @@ def test_what_is_refused_too_often_or_for_good_is_a_dead_letter(
     assert sorted(dead) == ["gone", "wrong"]
     assert dead["wrong"]["__dlq.errors.delivery.count"] == "3"
     assert dead["gone"]["__dlq.errors.topic"] == topic
+    assert dead["gone"]["__dlq.errors.cause"] == "answered 410 Gone"
+    assert dead["wrong"]["__dlq.errors.cause"].startswith("answered 422 ")
     shown = show(http, topic)
     assert (shown["pending"], shown["state"]["given_up"]) == (0, 2)
     assert {(one["offset"], one["error"].split()[1]) for one in shown["recently_given_up"]} == {

@@ -65,6 +65,9 @@ def acknowledge(
         except WaystationError as error:
             told(place, error)
         else:
+            for batch in batches:
+                if batch.reason:
+                    host.reasons.add(batch.first_offset, batch.last_offset + 1, batch.reason)
             host.acknowledge(member_id, meant, partial(told, place))
 
 

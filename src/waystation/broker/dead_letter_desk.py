@@ -265,12 +265,14 @@ class DeadLetterDesk:
             abs(number),
             REJECTED_BY_CONSUMER if number < 0 else DELIVERIES_EXHAUSTED,
             died_at,
+            self._host.reasons.of(Offset(offset)) if number < 0 else "",
         )
         return offset, timestamp, key, value, dead_letter_headers(headers, origin)
 
     def _arrived(self, offsets: Iterable[Offset]) -> None:
-        before = self._leader.queue.dying
-        self._settle(offsets)
+        before, arrived = self._leader.queue.dying, list(offsets)
+        self._settle(arrived)
+        self._host.reasons.forget(arrived)
         self._services.moved.value += before - self._leader.queue.dying
 
     def _settle(self, offsets: Iterable[Offset]) -> None:

@@ -35,6 +35,7 @@ from waystation.partition.partition import Partition
 from waystation.runtime.timers import Timer
 from waystation.sharing.leader import QueueLeader, Steps
 from waystation.sharing.persister import Read, StateRead, Write
+from waystation.sharing.reasons import Reasons
 from waystation.sharing.settings import QueueSettings
 from waystation.sharing.share_partition import SharePartition
 from waystation.sharing.state_records import QueueId
@@ -68,6 +69,7 @@ class QueueHost:
         "partition",
         "queue_id",
         "readers",
+        "reasons",
     )
 
     def __init__(
@@ -85,6 +87,8 @@ class QueueHost:
         """Why it was thrown away, where a client is to be told."""
         self.readers: dict[str, None] = {}
         """The members whose sessions read this queue; without any it is not kept."""
+        self.reasons = Reasons()
+        """Why consumers have rejected messages, as far as they said."""
         self._options = options
         self._around = around
         self._order = _order_of(options())

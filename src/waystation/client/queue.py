@@ -218,15 +218,19 @@ class Queue:
         *,
         requeue: bool = True,
         delay: Delay | None = None,
+        why: str = "",
     ) -> None:
         """Give messages back, for another delivery, or with ``requeue=False`` up.
 
         What is given up, or was delivered too often, goes to the group's dead-letter topic, if it
-        has one.  A ``delay`` keeps messages locked here for so long before they are given back; at
+        has one; ``why`` it was given up goes with it, as a header, unless a broker dies in between.
+        A ``delay`` keeps messages locked here for so long before they are given back; at
         once if this queue is closed, or dies.  For waits that grow, see ``share.retry.backoff.ms``.
         """
+        if why and requeue:
+            raise InvalidRequestError("why is for what is given up: say requeue=False as well")
         if delay is None:
-            await self._settle(messages, RELEASE if requeue else REJECT)
+            await self._settle(messages, RELEASE if requeue else REJECT, why)
             return
         if not requeue:
             raise InvalidRequestError("a delay is for what comes again: leave requeue=False away")
@@ -246,8 +250,10 @@ class Queue:
 
     # --- behind the scenes ----------------------------------------------------------------------
 
-    async def _settle(self, messages: QueueMessage | Iterable[QueueMessage], kind: int) -> None:
-        await self._receives().settle(_listed(messages), kind).done
+    async def _settle(
+        self, messages: QueueMessage | Iterable[QueueMessage], kind: int, why: str = ""
+    ) -> None:
+        await self._receives().settle(_listed(messages), kind, why).done
 
     async def _release_after(self, message: QueueMessage, wait_s: float) -> None:
         """Keep a message for a while; if its lock is lost meanwhile, that is as good."""

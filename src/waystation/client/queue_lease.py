@@ -27,7 +27,7 @@ class Settler(Protocol):
         """For how long the leader locks messages."""
         ...
 
-    def settle(self, where: TopicPartition, offset: int, kind: int) -> Batch:
+    def settle(self, where: TopicPartition, offset: int, kind: int, why: str = "") -> Batch:
         """Tell the leader soon; whoever waits for its answer joins the batch."""
         ...
 

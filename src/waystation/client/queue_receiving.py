@@ -196,7 +196,7 @@ class Receiving:
 
     # --- settling -------------------------------------------------------------------------------
 
-    def settle(self, messages: Iterable[QueueMessage], kind: int) -> Settling:
+    def settle(self, messages: Iterable[QueueMessage], kind: int, why: str = "") -> Settling:
         """Tell their leaders what became of messages; ``done`` when all of them have answered.
 
         HOT: once per message.
@@ -206,11 +206,11 @@ class Receiving:
         for message in messages:
             lease, offset = message.lease, message.offset
             where = lease.hold.partition
-            if (why := lease.settle(offset, now)) is not None:
-                settling.refuse(where, offset, why)
+            if (over := lease.settle(offset, now)) is not None:
+                settling.refuse(where, offset, over)
                 continue
             settling.add(where, offset)
-            batches[lease.hold.session.settle(where, offset, kind)] = None
+            batches[lease.hold.session.settle(where, offset, kind, why)] = None
         return self._sent(settling, batches)
 
     async def renew(self, message: QueueMessage) -> None:

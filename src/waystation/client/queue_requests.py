@@ -6,7 +6,7 @@ from typing import NamedTuple
 from waystation.client.bootstrap import Address
 from waystation.client.metadata import BrokerView
 from waystation.client.queue_settings import ReceivingSettings
-from waystation.client.queue_settling import Batch, Kinds, ranges_of
+from waystation.client.queue_settling import NO_REASONS, Batch, Kinds, Reasons, ranges_of
 from waystation.messages.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -61,6 +61,7 @@ def fetch_request(
     new: Mapping[Place, TopicPartition],
     gone: Iterable[Place],
     batch: Batch,
+    reasons: Reasons,
     places: Mapping[Place, TopicPartition],
 ) -> ShareFetchRequest:
     """Ask for messages; name only partitions that are new, gone, or acknowledged in.
@@ -84,7 +85,7 @@ def fetch_request(
         kinds = batch.kinds.get(where)
         if place in new or kinds is not None:
             topic = topics.setdefault(place[0], FetchTopic(topic_id=place[0]))
-            listed = [] if kinds is None else ranges_of(kinds)
+            listed = [] if kinds is None else ranges_of(kinds, reasons.get(where))
             topic.partitions.append(
                 FetchPartition(partition_index=place[1], acknowledgement_batches=listed)
             )
@@ -101,6 +102,7 @@ def acknowledge_request(
     epoch: int,
     told: Mapping[TopicPartition, Kinds],
     places: Mapping[Place, TopicPartition],
+    reasons: Reasons = NO_REASONS,
 ) -> ShareAcknowledgeRequest:
     """Say what became of messages, and no more."""
     topics: dict[TopicId, AcknowledgeTopic] = {}
@@ -108,10 +110,9 @@ def acknowledge_request(
         kinds = told.get(where)
         if kinds is not None:
             topic = topics.setdefault(topic_id, AcknowledgeTopic(topic_id=topic_id))
+            listed = ranges_of(kinds, reasons.get(where))
             topic.partitions.append(
-                AcknowledgePartition(
-                    partition_index=index, acknowledgement_batches=ranges_of(kinds)
-                )
+                AcknowledgePartition(partition_index=index, acknowledgement_batches=listed)
             )
     return ShareAcknowledgeRequest(
         group_id=name.group_id,
@@ -123,7 +124,7 @@ def acknowledge_request(
 
 
 def end_request(
-    name: Named, batch: Batch, places: Mapping[Place, TopicPartition]
+    name: Named, batch: Batch, reasons: Reasons, places: Mapping[Place, TopicPartition]
 ) -> ShareAcknowledgeRequest:
     """The last request: what is held and not settled by it is given back."""
     settled = {
@@ -131,7 +132,7 @@ def end_request(
         for where, kinds in batch.kinds.items()
     }
     kept = {where: kinds for where, kinds in settled.items() if kinds}
-    return acknowledge_request(name, CLOSE_SESSION, kept, places)
+    return acknowledge_request(name, CLOSE_SESSION, kept, places, reasons)
 
 
 def fetched_in(response: ShareFetchResponse) -> dict[Place, Fetched]:

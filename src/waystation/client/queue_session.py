@@ -54,6 +54,7 @@ _PROBABLY_HELD_S = 0.005
 _RACES_MAX = 8
 _RACE_S = 0.002
 _CLOSING_S = 2.0
+_REASONS_MAX, _REASON_CHARACTERS = 2_000, 300
 _UNANSWERED = "could not be settled: its leader did not answer for it"
 
 
@@ -72,6 +73,7 @@ class QueueSession:
         """How many sessions with this leader have ended."""
         self._connection: Connection | None = None
         self._gathering = Batch()
+        self._reasons: dict[TopicPartition, dict[int, str]] = {}
         self._turn = asyncio.Lock()
         self._changed, self._to_tell = asyncio.Event(), asyncio.Event()
         self._fetching_since: float | None = None
@@ -96,11 +98,21 @@ class QueueSession:
         """There may be room for messages."""
         self._changed.set()
 
-    def settle(self, where: TopicPartition, offset: int, kind: int) -> Batch:
+    def settle(self, where: TopicPartition, offset: int, kind: int, why: str = "") -> Batch:
         """Tell the leader soon; whoever waits for its answer joins the batch."""
         self._gathering.add(where, offset, kind)
+        if why:
+            self._explain(where, offset, why)
         self._to_tell.set()
         return self._gathering
+
+    def _explain(self, where: TopicPartition, offset: int, why: str) -> None:
+        """Keep a reason until its message was told of; of many, the last."""
+        known = self._reasons.setdefault(where, {})
+        known.pop(offset, None)
+        known[offset] = why[:_REASON_CHARACTERS]
+        if len(known) > _REASONS_MAX:
+            del known[next(iter(known))]
 
     async def check_extends(self) -> None:
         """Raise if the broker cannot renew locks."""
@@ -136,7 +148,7 @@ class QueueSession:
             batch.refused("is not held any more: the queue was closed")
             return
         places = self._holdings.places()
-        request = end_request(self._around.name, batch, places)
+        request = end_request(self._around.name, batch, self._reasons, places)
         try:
             async with asyncio.timeout(_CLOSING_S):
                 told = await self._ask(request)
@@ -202,7 +214,16 @@ class QueueSession:
         new = {place: at for place, at in self._wanted.items() if place not in self._told}
         gone = [place for place in self._told if place not in self._wanted]
         request = fetch_request(
-            self._around.name, self._epoch, room, wait_ms, settings, new, gone, batch, places
+            self._around.name,
+            self._epoch,
+            room,
+            wait_ms,
+            settings,
+            new,
+            gone,
+            batch,
+            self._reasons,
+            places,
         )
         timeout_s = (self._around.router.settings.request_timeout_ms + wait_ms) / 1_000
         answer = connection.start(request, ShareFetchResponse, timeout_s)
@@ -294,7 +315,7 @@ class QueueSession:
     async def _tell(self, kinds: dict[TopicPartition, Kinds]) -> dict[TopicPartition, str]:
         """One request; the partitions that refused all of theirs, and why."""
         places = self._holdings.places()
-        request = acknowledge_request(self._around.name, self._epoch, kinds, places)
+        request = acknowledge_request(self._around.name, self._epoch, kinds, places, self._reasons)
         told = await self._ask(request)
         for attempt in range(_RACES_MAX):
             # A fetch that was sent before, over another connection, has not arrived yet.

@@ -7,16 +7,21 @@ written as ranges.
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from waystation.client.queue_errors import NotHeldError, SettlementUnknownError
 from waystation.messages.share_fetch import AcknowledgementBatch
 from waystation.model.errors import WaystationError
 from waystation.model.ids import TopicPartition
+from waystation.sharing.states import REJECT
 
-__all__ = ["Batch", "Kinds", "Settling", "ranges_of"]
+__all__ = ["NO_REASONS", "Batch", "Kinds", "Reasons", "Settling", "ranges_of"]
 
 Kinds = dict[int, int]
 """What became of offsets: one of the numbers in ``sharing/states.py`` each."""
+Reasons = Mapping[TopicPartition, Mapping[int, str]]
+"""Why some of them were rejected."""
+NO_REASONS: Final[Reasons] = {}
 Refused = Mapping[TopicPartition, Mapping[int, str]]
 """Offsets that were not settled, and why not."""
 
@@ -107,15 +112,31 @@ class Batch:
             one.unknown(error)
 
 
-def ranges_of(kinds: Mapping[int, int]) -> list[AcknowledgementBatch]:
-    """Offsets as ranges of equal fate, in rising order.
+def ranges_of(
+    kinds: Mapping[int, int], reasons: Mapping[int, str] | None = None
+) -> list[AcknowledgementBatch]:
+    """Offsets as ranges of equal fate, in rising order; those with ``reasons`` by themselves.
 
     HOT: once per partition and request; a run of offsets costs no object each.
     """
+    if reasons:
+        return _with_reasons(kinds, reasons)
     return [
         AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
         for first, last, kind in _runs(sorted(kinds.items()))
     ]
+
+
+def _with_reasons(
+    kinds: Mapping[int, int], reasons: Mapping[int, str]
+) -> list[AcknowledgementBatch]:
+    explained = {at: kind for at, kind in kinds.items() if kind == REJECT and at in reasons}
+    ranges = ranges_of({at: kind for at, kind in kinds.items() if at not in explained})
+    for at, kind in explained.items():
+        alone = AcknowledgementBatch(first_offset=at, last_offset=at, acknowledge_types=[kind])
+        alone.reason = reasons[at]
+        ranges.append(alone)
+    return sorted(ranges, key=lambda one: one.first_offset)
 
 
 def _runs(items: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int, int]]:

@@ -294,7 +294,7 @@ class Delivery:
             dead_letter_topic=self.webhook.dead_letter_topic,
             reason=why,
         )
-        await queue.nack(messages, requeue=False)
+        await queue.nack(messages, requeue=False, why=why)
 
     def _gives_up(self, one: QueueMessage, verdict: Verdict) -> bool:
         return self._breaker.may_give_up(

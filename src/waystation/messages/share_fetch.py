@@ -41,6 +41,8 @@ class AcknowledgementBatch(Struct):
     first_offset: int = field(int64)
     last_offset: int = field(int64)
     acknowledge_types: list[int] = field(array(int8))
+    # Our own: why a consumer rejects them, for whoever looks at the dead letters.
+    reason: str = tagged(10_000, string, "1+")
 
 
 class FetchPartition(Struct):

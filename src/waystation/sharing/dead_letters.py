@@ -33,6 +33,7 @@ TOPIC, PARTITION, OFFSET = f"{PREFIX}topic", f"{PREFIX}partition", f"{PREFIX}off
 GROUP, DELIVERIES, MESSAGE = f"{PREFIX}group", f"{PREFIX}delivery.count", f"{PREFIX}message"
 # Kafka has none for these.
 REASON, TIMESTAMP, DIED_AT = f"{PREFIX}reason", f"{PREFIX}timestamp", f"{PREFIX}time"
+CAUSE: Final = f"{PREFIX}cause"
 REDRIVES: Final = "__dlq.redrives"
 
 
@@ -48,6 +49,8 @@ class Origin(NamedTuple):
     reason: str
     """``rejected`` or ``deliveries-exhausted``."""
     died_at: Millis
+    cause: str = ""
+    """What the consumer that rejected it said of it, if it did."""
 
 
 def dead_letter_partition(source: int, partitions: int) -> int:
@@ -57,6 +60,7 @@ def dead_letter_partition(source: int, partitions: int) -> int:
 
 def dead_letter_headers(headers: Headers, origin: Origin) -> Headers:
     """The headers of a message as a dead letter."""
+    cause = ((CAUSE, origin.cause.encode()),) if origin.cause else ()
     return (
         *_without(headers),
         (TOPIC, origin.source.topic.encode()),
@@ -68,6 +72,7 @@ def dead_letter_headers(headers: Headers, origin: Origin) -> Headers:
         (REASON, origin.reason.encode()),
         (TIMESTAMP, _text(origin.timestamp)),
         (DIED_AT, _text(origin.died_at)),
+        *cause,
     )
 
 
@@ -89,6 +94,7 @@ def origin_of(headers: Headers) -> Origin | None:
             int(found.get(DELIVERIES) or 0),
             (found.get(REASON) or b"").decode(),
             Millis(int(found.get(DIED_AT) or -1)),
+            (found.get(CAUSE) or b"").decode(),
         )
     except ValueError:
         return None  # somebody else's headers
