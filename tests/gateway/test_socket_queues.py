@@ -7,7 +7,10 @@ import pytest
 from tests.support.push_client import PushSocket, socket
 
 from waystation.client.admin import Admin
-from waystation.client.queue import Queue
+from waystation.client.queue import Queue, QueueMessage
+from waystation.client.transport import connect_tcp
+from waystation.gateway.app import App, Reach, serve_http
+from waystation.gateway.bodies import Limits
 from waystation.testing.process import BrokerProcess
 
 
@@ -69,6 +72,31 @@ async def test_who_goes_between_receiving_and_settling_gives_back_at_once(
                 again.append(one.id)
                 await queue.ack(one)
     assert sorted(again) == sorted(one["id"] for one in found[1:])
+
+
+async def test_who_falls_silent_gives_back_too(bootstrap: str, queue: Queue, topic: str) -> None:
+    """A gateway with little patience, and a peer that answers no ping."""
+    await send(queue, 3)
+    app = App([], Reach(bootstrap, connect_tcp), Limits(ping_s=0.2))
+    server = await serve_http(app, "127.0.0.1", 0)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(
+            f"GET /v1/queues/{topic}/socket?credit=3 HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+            "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
+            "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+        )
+        async with asyncio.timeout(30):
+            await reader.readuntil(b'"value":"2"')  # all three are held, and nothing is said
+
+            found = list[QueueMessage]()
+            while len(found) < 3:
+                found += await queue.receive(10, 5_000)
+        writer.close()
+    finally:
+        await server.aclose()
+        await app.aclose()
+    assert [one.deliveries for one in found] == [2, 2, 2]
 
 
 async def test_given_back_comes_again_and_given_up_does_not(

@@ -129,7 +129,9 @@ class Served:
 
     async def open(self, path: str, method: str = "GET") -> tuple[asyncio.StreamReader, Any]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        writer.write(
+            f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode()
+        )
         return reader, writer
 
     async def whole(self, path: str, method: str = "GET") -> tuple[int, bytes]:
@@ -319,14 +321,25 @@ async def test_a_half_open_peer_is_found_by_its_silence() -> None:
     async with serving(SMALL._replace(ping_s=0.2)) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(
-            b"GET /echo HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
-            b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            b"GET /echo HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\n"
+            b"connection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
         await within(reader.readuntil(b"\r\n\r\n"))
 
         await within(served.watched.ended.wait())
 
         writer.close()
+
+
+async def test_a_peer_that_answers_pings_stays() -> None:
+    async with serving(SMALL._replace(ping_s=0.1)) as served, served.socket() as socket:
+        pinged = asyncio.get_running_loop().time() + 1
+        while asyncio.get_running_loop().time() < pinged:
+            await socket.send('"there?"')
+            assert await within(socket.recv()) == '"there?"'
+            await within(await socket.ping())
+
+    assert socket.close_code == 1000
 
 
 async def test_a_node_that_stops_closes_sockets() -> None:
