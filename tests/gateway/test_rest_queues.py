@@ -286,6 +286,8 @@ def test_a_share_group_shows_its_lag_among_the_groups(http: HttpClient, queue: s
     assert (told["kind"], told["state"]) == ("share", "Stable")
     (lag,) = told["lag"]
     assert (lag["topic"], lag["end_offset"], lag["messages"]) == (name, 3, 2)
+    busy = http.post(f"/v1/groups/{name}/reset", {"to": "earliest"})
+    assert (busy.status, busy.json["field"]) == (409, "group")
 
 
 # --- mistakes -----------------------------------------------------------------------------------
