@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -37,6 +37,7 @@ __all__ = [
     "Finish",
     "HistoryDamagedError",
     "HistoryFile",
+    "Line",
     "Note",
     "Poll",
     "Seek",
@@ -46,7 +47,10 @@ __all__ = [
     "Value",
     "Written",
     "read_histories",
+    "read_lines",
 ]
+
+E = TypeVar("E")
 
 
 class Value(NamedTuple):
@@ -95,33 +99,33 @@ class Span(NamedTuple):
 # --- events -----------------------------------------------------------------------------------
 
 
-class _Event(msgspec.Struct, frozen=True, tag_field="event", tag=str.lower):
-    """What all lines have: when, and who."""
+class Line(msgspec.Struct, frozen=True, tag_field="event", tag=str.lower):
+    """What all lines of a history have: when, and who."""
 
     at_ns: int
     process: str
 
 
-class Begin(_Event, frozen=True):
+class Begin(Line, frozen=True):
     """A transaction begins; it has a number of its own within its process."""
 
     transaction: int
 
 
-class Send(_Event, frozen=True):
+class Send(Line, frozen=True):
     """Values are about to be sent, in a transaction or (``None``) outside of any."""
 
     transaction: int | None
     numbers: tuple[int, ...]
 
 
-class Ack(_Event, frozen=True):
+class Ack(Line, frozen=True):
     """The cluster has acknowledged values."""
 
     rows: tuple[Written, ...]
 
 
-class Consume(_Event, frozen=True):
+class Consume(Line, frozen=True):
     """A transaction is about to take along how far its group has got."""
 
     transaction: int
@@ -129,21 +133,21 @@ class Consume(_Event, frozen=True):
     spans: tuple[Span, ...]
 
 
-class Decide(_Event, frozen=True):
+class Decide(Line, frozen=True):
     """The process is about to ask for the transaction's end."""
 
     transaction: int
     commit: bool
 
 
-class End(_Event, frozen=True):
+class End(Line, frozen=True):
     """The process knows how the transaction ended; without this line only the log knows."""
 
     transaction: int
     committed: bool
 
 
-class Seek(_Event, frozen=True):
+class Seek(Line, frozen=True):
     """A reader goes on from ``offset``, whatever it read before."""
 
     topic: str
@@ -151,7 +155,7 @@ class Seek(_Event, frozen=True):
     offset: int
 
 
-class Poll(_Event, frozen=True):
+class Poll(Line, frozen=True):
     """A reader was given messages, and would get what stands at ``position`` next."""
 
     topic: str
@@ -160,7 +164,7 @@ class Poll(_Event, frozen=True):
     rows: tuple[Seen, ...]
 
 
-class Finish(_Event, frozen=True):
+class Finish(Line, frozen=True):
     """A reader has read to ``end``, which was the partition's end when asked at ``at_ns``."""
 
     topic: str
@@ -168,7 +172,7 @@ class Finish(_Event, frozen=True):
     end: int
 
 
-class Note(_Event, frozen=True):
+class Note(Line, frozen=True):
     """Something happened that whoever reads the history may want to know."""
 
     text: str
@@ -286,8 +290,12 @@ class HistoryDamagedError(InvalidRequestError):
 
 
 def read_histories(paths: Iterable[Path]) -> Iterator[Event]:
-    """The events of all files, each in its order; a last line cut short by a death is left out."""
-    decoder = msgspec.json.Decoder(Event)
+    """The events of all files, each in its order."""
+    return read_lines(paths, msgspec.json.Decoder(Event))
+
+
+def read_lines(paths: Iterable[Path], decoder: "msgspec.json.Decoder[E]") -> Iterator[E]:
+    """What all files say, each in its order; a last line cut short by a death is left out."""
     for path in paths:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):

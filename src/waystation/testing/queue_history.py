@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from waystation.testing.history import HistoryDamagedError, Value
+from waystation.testing.history import Line, Value, read_lines
 
 __all__ = [
     "ACCEPT",
@@ -98,40 +98,33 @@ class Marked(NamedTuple):
 # --- events -----------------------------------------------------------------------------------
 
 
-class _Event(msgspec.Struct, frozen=True, tag_field="event", tag=str.lower):
-    """What all lines have: when, and who."""
-
-    at_ns: int
-    process: str
-
-
-class Sending(_Event, frozen=True):
+class Sending(Line, frozen=True):
     """Values are about to be sent."""
 
     rows: tuple[Named, ...]
 
 
-class Sent(_Event, frozen=True):
+class Sent(Line, frozen=True):
     """The cluster has acknowledged values."""
 
     rows: tuple[Placed, ...]
 
 
-class Delivery(_Event, frozen=True):
+class Delivery(Line, frozen=True):
     """A consumer got messages; nobody gave it these before ``asked_ns``."""
 
     asked_ns: int
     rows: tuple[Given, ...]
 
 
-class Settling(_Event, frozen=True):
+class Settling(Line, frozen=True):
     """A consumer is about to say what becomes of messages that it got."""
 
     how: How
     rows: tuple[Marked, ...]
 
 
-class Settled(_Event, frozen=True):
+class Settled(Line, frozen=True):
     """The broker has answered; without this line it may count or not."""
 
     how: How
@@ -139,22 +132,22 @@ class Settled(_Event, frozen=True):
     rows: tuple[Marked, ...]
 
 
-class Died(_Event, frozen=True):
+class Died(Line, frozen=True):
     """Somebody is about to be killed, or to leave: ``process``, or all ``process/...``."""
 
     consumers: int = 1
     """How many of them there were."""
 
 
-class Slept(_Event, frozen=True):
+class Slept(Line, frozen=True):
     """A broker, ``process``, is about to stand still until it is ``Woken``."""
 
 
-class Woken(_Event, frozen=True):
+class Woken(Line, frozen=True):
     """A broker is about to go on; until it has heard of the others it may think that it leads."""
 
 
-class Led(_Event, frozen=True):
+class Led(Line, frozen=True):
     """A watcher is told that a partition has this leader epoch."""
 
     partition: int
@@ -162,7 +155,7 @@ class Led(_Event, frozen=True):
     epoch: int
 
 
-class Remark(_Event, frozen=True):
+class Remark(Line, frozen=True):
     """Something happened that whoever reads the history may want to know."""
 
     text: str
@@ -240,13 +233,4 @@ class QueueDiary:
 
 def read_queue_histories(paths: Iterable[Path]) -> Iterator[QueueEvent]:
     """The events of all files, each in its order; a last line cut short by a death is left out."""
-    decoder = msgspec.json.Decoder(QueueEvent)
-    for path in paths:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    break
-                try:
-                    yield decoder.decode(line)
-                except msgspec.MsgspecError as error:
-                    raise HistoryDamagedError(path, number, str(error)) from error
+    return read_lines(paths, msgspec.json.Decoder(QueueEvent))
