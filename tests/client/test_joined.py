@@ -81,7 +81,9 @@ async def test_two_who_add_at_once_have_numbers_of_their_own(bootstrap: str, top
 
 async def test_the_same_from_two_is_there_twice(bootstrap: str, topic: str) -> None:
     async with begun(bootstrap, topic) as (where, identity), routed(bootstrap) as router:
-        both = [JoinedTransaction(router, topic, identity, WITHIN_MS) for _ in range(2)]
+        both = [
+            JoinedTransaction(router, topic, identity, WITHIN_MS, is_new=True) for _ in range(2)
+        ]
         await asyncio.gather(*(one.add({where: [record("x")]}) for one in both))
         await both[1].end(commit=True)
 

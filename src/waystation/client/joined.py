@@ -83,14 +83,25 @@ async def begin_transaction(
 
 
 class JoinedTransaction:
-    """One transaction; ``within_ms`` is how long each call may take."""
+    """One transaction; ``within_ms`` is how long each call may take.
+
+    Of one that ``is_new`` nobody is asked how far it is numbered: as a rule that is not at all, and
+    whoever was told its name meanwhile is noticed as everyone is.
+    """
 
     def __init__(
-        self, router: Router, transactional_id: str, identity: Identity, within_ms: int
+        self,
+        router: Router,
+        transactional_id: str,
+        identity: Identity,
+        within_ms: int,
+        *,
+        is_new: bool = False,
     ) -> None:
         self._router, self._identity, self._within_ms = router, identity, within_ms
         self._coordinator = Coordinator(router, transactional_id, TRANSACTION)
         self._numbers: dict[TopicPartition, int] = {}
+        self._is_new = is_new
         self._writing = asyncio.Lock()
 
     async def add(
@@ -101,7 +112,7 @@ class JoinedTransaction:
         If it raises, some of them may be in the transaction.
         """
         async with self._writing:
-            await self._learn(where for where in records if where not in self._numbers)
+            await self._number([where for where in records if where not in self._numbers])
             tasks = [
                 asyncio.ensure_future(self._add(where, some)) for where, some in records.items()
             ]
@@ -109,6 +120,7 @@ class JoinedTransaction:
             for one in done:
                 if isinstance(one, BaseException):
                     self._numbers.clear()
+                    self._is_new = False
                     raise one
             return dict(zip(records, (one for one in done if isinstance(one, list)), strict=True))
 
@@ -146,11 +158,15 @@ class JoinedTransaction:
             places += [Offset(base + delta) for delta in range(builder.records_count)]
         return places
 
-    async def _learn(self, partitions: Iterable[TopicPartition]) -> None:
+    async def _number(self, partitions: list[TopicPartition]) -> None:
+        """Begin with these partitions."""
+        if self._is_new:
+            self._numbers.update(dict.fromkeys(partitions, 0))
+        elif partitions:
+            await self._learn(partitions)
+
+    async def _learn(self, wanted: list[TopicPartition]) -> None:
         """Ask how far the transaction is numbered in these partitions."""
-        wanted = list(partitions)
-        if not wanted:
-            return
         found = await self._router.retrying(
             lambda: producers_in(self._router, wanted), self._within_ms
         )
@@ -161,10 +177,6 @@ class JoinedTransaction:
                     self._numbers[where] = (one.last_sequence + 1) % _SEQUENCES
 
     # --- for batches ----------------------------------------------------------------------------
-
-    def number(self, where: TopicPartition) -> int:
-        """The next number in a partition, as far as is known here."""
-        return self._numbers[where]
 
     def numbered(self, where: TopicPartition, count: int) -> None:
         """So many records were stored under the number and those after it."""

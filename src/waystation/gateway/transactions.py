@@ -87,7 +87,9 @@ class Transactions:
         except BaseException:
             self._slots.ended(name, _now())
             raise
-        return Begun(str(TransactionId(name, identity, expires_at)), expires_at)
+        id_ = TransactionId(name, identity, expires_at)
+        self._keep(id_, JoinedTransaction(router, name, identity, _WITHIN_MS, is_new=True))
+        return Begun(str(id_), expires_at)
 
     async def add_messages(
         self, call: Call[TransactionParams, NewMessages | list[NewTopicMessage]]
@@ -157,10 +159,13 @@ class Transactions:
         if joined is None:
             router = await clients.writing_router()
             joined = JoinedTransaction(router, id_.transactional_id, id_.identity, _WITHIN_MS)
+        self._keep(id_, joined)
+        return joined
+
+    def _keep(self, id_: TransactionId, joined: JoinedTransaction) -> None:
         self._joined[id_] = joined
         if len(self._joined) > self._most:
             self._joined.popitem(last=False)  # what it knew can be asked for
-        return joined
 
     async def _end(self, call: TransactionCall, *, commit: bool) -> TransactionState:
         id_ = _parsed(call)
