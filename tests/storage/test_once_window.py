@@ -7,12 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.storage.building import NOW, SMALL, checkpoint, flush, names_in, new_log, open_log
+from tests.storage.building import (
+    NOW,
+    SMALL,
+    checkpoint,
+    flush,
+    names_in,
+    new_log,
+    open_log,
+    read_all,
+)
+from tests.storage.compacting import compact, new_compacted, rows_in, settled
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
-from waystation.records.header import mark_once
-from waystation.records.once import HEADER_NAME, OnceEntry, hash_of, once_batch
+from waystation.records.header import batches, mark_once
+from waystation.records.once import HEADER_NAME, OnceEntry, entries_of, hash_of, once_batch
 from waystation.storage import once_files
 from waystation.storage.log import Log
 from waystation.storage.once_window import ENTRY_BYTES, OnceWindow
@@ -114,8 +124,8 @@ def test_a_key_takes_little_more_than_its_entry() -> None:
 # --- beside a log -------------------------------------------------------------------------------
 
 
-def append(log: Log, *keys: str, now: int = NOW) -> None:
-    rows = [(0, now, None, b"v" * 50, ((HEADER_NAME, key.encode()),)) for key in keys]
+def append(log: Log, *keys: str, now: int = NOW, key: bytes | None = None) -> None:
+    rows = [(0, now, key, b"v" * 50, ((HEADER_NAME, one.encode()),)) for one in keys]
     content = once_batch(rows, Millis(now))
     header = mark_once(content)
     log.append_once(memoryview(content), header, LeaderEpoch(0), Millis(now))
@@ -147,6 +157,25 @@ def test_a_key_outlives_its_message(disk: SimulatedDisk) -> None:
     directory.unlock()
 
     assert known(open_log(disk)[1], "a", "b", "c") == [0, 1, None]
+
+
+def test_compaction_takes_messages_and_no_keys(disk: SimulatedDisk) -> None:
+    directory, log = new_compacted(disk)
+    for number in range(6):
+        append(log, f"{number}", key=b"k%d" % (number % 2))
+    settled(directory, log)
+    compact(log)
+    assert [offset for offset, _, _ in rows_in(log)] == [4, 5]
+    copy, raw = OnceWindow(), read_all(log)
+    for at, _ in batches(raw):
+        copy.note(entries_of(raw, at))
+    directory.close({})
+    directory.unlock()
+
+    log = open_log(disk)[1]
+
+    assert known(log, *"012345") == [0, 1, 2, 3, 4, 5]
+    assert sorted(one.offset for one in copy) == [4, 5]
 
 
 def test_files_go_when_nothing_in_them_is_remembered(

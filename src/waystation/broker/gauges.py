@@ -45,6 +45,12 @@ class Gauges:
             lambda: len(sessions),
         )
         _one(registry, "waystation_long_polls", "Fetches that wait.", lambda: len(polls))
+        _one(
+            registry,
+            "waystation_idempotency_keys",
+            "Idempotency keys remembered, 65 bytes each, by leaders and followers.",
+            lambda: sum(len(one.log.once) for one in replicas),
+        )
         registry.computed(
             "waystation_log_bytes", "Bytes of record batches held.", "gauge", self._log_bytes
         )
