@@ -156,6 +156,20 @@ def test_who_leaves_and_who_is_silent_is_replaced() -> None:
     assert group.describe().state == "Empty"
 
 
+def test_nothing_is_remembered_of_members_that_never_said_goodbye() -> None:
+    """Each consumer that is killed comes back under another name."""
+    group = Coordinator()
+    group.join("stays")
+    for number in range(20):
+        group.join(f"killed-{number}")
+        group.now += SESSION_MS - 1
+        group.beat("stays", 1)
+        group.now += 1
+        group.carry_out(group.machine.tick(Millis(group.now)))
+
+    assert list(group.machine._epochs["g"]) == ["stays"]
+
+
 def test_a_member_that_missed_an_answer_is_told_again() -> None:
     group = Coordinator()
     group.join("a")

@@ -141,6 +141,8 @@ class ShareGroups:
             gone = [one for one in member_ids if group is not None and one in group.members]
             if group is not None and gone:
                 records += group.left(gone, self._topics)
+            for member_id in member_ids:
+                self._epochs.get(group_id, {}).pop(member_id, None)
         return Outcome(records)
 
     def topics_changed(self, now: Millis) -> Outcome[GroupRecord]:
