@@ -322,7 +322,8 @@ async def test_a_half_open_peer_is_found_by_its_silence() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(
             b"GET /echo HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\n"
-            b"connection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            b"connection: upgrade\r\nsec-websocket-version: 13\r\n"
+            b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
         await within(reader.readuntil(b"\r\n\r\n"))
 

@@ -11,7 +11,8 @@ Members of groups are in ``push_member.py``, sockets in ``sockets_topic.py`` and
 ``sockets_queue.py``.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta
@@ -22,7 +23,7 @@ from waystation.gateway.push_events import SSE, problem_event
 from waystation.gateway.push_member import Members
 from waystation.gateway.push_meters import PushMeters
 from waystation.gateway.push_start import SubscribeParams, check_member, wanted_by
-from waystation.gateway.push_subscriber import Subscriber
+from waystation.gateway.push_subscriber import Subscriber, Wanted
 from waystation.gateway.push_tails import Tails
 from waystation.gateway.routes import Call, Route
 from waystation.gateway.sockets import Conversation
@@ -69,36 +70,34 @@ class Push:
             check_member(given)
             await clients.topic(given.topic)
             self.members.check_room()
-
-            async def pour(wire: Wire) -> None:
-                with self.meters.subscribed("events-group"):
-                    wire.write(chunk(_RETRY + b"\n"))
-                    await _told(
-                        self.members.events(clients, given, given.limit, self.meters, wire), wire
-                    )
-
-            return Pushed(pour, _EVENTS, _UNBUFFERED, _FAREWELL)
-
+            return _stream(partial(self._to_member, clients, given))
         header = call.headers.get(b"last-event-id", b"").decode("latin-1")
         wanted = await wanted_by(clients, given, header or None)
         self.tails.check_room(wanted.topic, wanted.partition)
+        return _stream(partial(self._to_one, clients, wanted, given.limit))
 
-        async def follow(wire: Wire) -> None:
-            subscriber = Subscriber(
-                clients,
-                self.tails,
-                self.meters,
-                wanted,
-                SSE,
-                wire,
-                credit=given.limit,
-                is_limited=given.limit is not None,
-            )
-            with self.meters.subscribed("events"):
-                wire.write(chunk(_RETRY + b"id: %s\n\n" % subscriber.id.encode()))
-                await _told(subscriber.run(), wire)
+    async def _to_member(self, clients: "Clients", given: EventsParams, wire: Wire) -> None:
+        with self.meters.subscribed("events-group"):
+            wire.write(chunk(_RETRY + b"\n"))
+            pushing = self.members.events(clients, given, given.limit, self.meters, wire)
+            await _told(pushing, wire)
 
-        return Pushed(follow, _EVENTS, _UNBUFFERED, _FAREWELL)
+    async def _to_one(
+        self, clients: "Clients", wanted: Wanted, limit: int | None, wire: Wire
+    ) -> None:
+        subscriber = Subscriber(
+            clients,
+            self.tails,
+            self.meters,
+            wanted,
+            SSE,
+            wire,
+            credit=limit,
+            is_limited=limit is not None,
+        )
+        with self.meters.subscribed("events"):
+            wire.write(chunk(_RETRY + b"id: %s\n\n" % subscriber.id.encode()))
+            await _told(subscriber.run(), wire)
 
     async def topic_socket(self, call: Call[TopicSocketParams, None]) -> Conversation:
         """A topic over a WebSocket."""
@@ -114,6 +113,10 @@ class Push:
             self._known = clients
             clients.on_close.append(self.tails.aclose)
         return clients
+
+
+def _stream(pour: Callable[[Wire], Awaitable[None]]) -> Pushed:
+    return Pushed(pour, _EVENTS, _UNBUFFERED, _FAREWELL)
 
 
 async def _told(pushing: Awaitable[None], wire: Wire) -> None:

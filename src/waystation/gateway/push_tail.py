@@ -43,6 +43,8 @@ _PREFETCH_BYTES: Final = 2 << 20
 _TURN_S: Final = 0.001
 _LOOK_S: Final = 2.0
 _LEADER_S: Final = 60.0  # of one partition only the leader changes, and errors tell that
+_WAIT_MS: Final = 1_000  # a partition that is new is asked for with the next fetch
+_WAIT_FOR_ONE_MS: Final = 5_000
 _MESSAGE_BYTES: Final = 100  # what a message costs beside its key and value
 
 
@@ -183,6 +185,7 @@ class Tail:
             connect=connect,
             client_id="gateway-push",
             metadata_max_age_ms=int((_LOOK_S if self.partition is None else _LEADER_S) * 1_000),
+            fetch_max_wait_ms=_WAIT_MS if self.partition is None else _WAIT_FOR_ONE_MS,
             start="latest",
             auto_offset_reset="error",
             isolation="read_committed",
