@@ -47,7 +47,8 @@ def dead(http: HttpClient, topic: str) -> str:
     http.post(f"{queue}/messages/batch", {"messages": messages})
     held = http.post(f"{queue}/receive", {"max": 4, "wait_ms": 10_000}).json["messages"]
     names = [one["receipt"] for one in held]
-    assert http.post(f"{queue}/nack", {"receipts": names[:2], "requeue": False}).status == 200
+    given_up = {"receipts": names[:2], "requeue": False, "why": "no such customer"}
+    assert http.post(f"{queue}/nack", given_up).status == 200
     assert http.post(f"{queue}/nack", {"receipts": names[2:]}).status == 200
     until(lambda: len(letters(http, queue)) == 4, "four dead letters")
     return queue
@@ -69,6 +70,7 @@ def test_dead_letters_are_listed_chosen_and_shown(http: HttpClient, dead: str) -
     ]
     name = dead.rpartition("/")[2]
     assert (found[3]["death"]["topic"], found[3]["death"]["offset"]) == (name, 3)
+    assert [one["death"]["cause"] for one in found] == ["no such customer"] * 2 + ["", ""]
 
     assert [one["key"] for one in letters(http, dead, where="value.n > 1")] == ["k2", "k3"]
     assert letters(http, dead, before="2020-01-01T00:00:00Z") == []

@@ -310,6 +310,7 @@ def test_a_share_group_shows_its_lag_among_the_groups(http: HttpClient, queue: s
         ("nack", {"receipts": ["0-0-x"], "delay": "soon"}, 400, "delay"),
         ("nack", {"receipts": ["0-0-x"], "delay": "2d"}, 400, "delay"),
         ("nack", {"receipts": ["0-0-x"], "delay": "1s", "requeue": False}, 400, "delay"),
+        ("nack", {"receipts": ["0-0-x"], "why": "for nothing"}, 400, "why"),
         ("messages", {"value": "x", "priority": 10}, 400, "priority"),
     ],
 )

@@ -312,6 +312,7 @@ def ack(
 @click.argument("name")
 @click.argument("receipts", nargs=-1, required=True)
 @click.option("--reject", is_flag=True, help="Give them up, as dead letters, instead of back.")
+@click.option("--why", default="", metavar="TEXT", help="With --reject: goes with them.")
 @click.option("--delay", metavar="D", help="Let them come again so much later: 30s, 5m.")
 @group_option
 @bootstrap_option
@@ -320,6 +321,7 @@ def nack(
     name: str,
     receipts: tuple[str, ...],
     reject: bool,
+    why: str,
     delay: str | None,
     group: str | None,
     bootstrap: str,
@@ -328,6 +330,8 @@ def nack(
     """Give messages that `receive --hold` has printed back, for another try, or up."""
     if reject and delay is not None:
         raise click.UsageError("--reject and --delay exclude each other")
+    if why and not reject:
+        raise click.UsageError("--why is for what is given up: say --reject too")
     wait_ms = None if delay is None else milliseconds(delay, "--delay")
     what = "rejected" if reject else "given back"
     _settle(
@@ -337,7 +341,7 @@ def nack(
         bootstrap,
         as_json,
         what,
-        lambda own, all_: own.nack_all(all_, requeue=not reject, delay=wait_ms),
+        lambda own, all_: own.nack_all(all_, requeue=not reject, delay=wait_ms, why=why),
     )
 
 

@@ -178,9 +178,14 @@ class Receipts:
         *,
         requeue: bool = True,
         delay: Delay | None = None,
+        why: str = "",
     ) -> None:
-        """Give messages back, to come again after a ``delay``, or with ``requeue=False`` up."""
-        _raise_refused(await self.nack_all(_listed(receipts), requeue=requeue, delay=delay))
+        """Give messages back, to come again after a ``delay``, or with ``requeue=False`` up.
+
+        ``why`` they were given up goes with them to the dead-letter topic.
+        """
+        listed = _listed(receipts)
+        _raise_refused(await self.nack_all(listed, requeue=requeue, delay=delay, why=why))
 
     async def extend(
         self, receipts: Receipt | Iterable[Receipt], lock_ms: int | None = None
@@ -193,21 +198,30 @@ class Receipts:
         return await self._told(receipts, ACCEPT)
 
     async def nack_all(
-        self, receipts: Iterable[Receipt], *, requeue: bool = True, delay: Delay | None = None
+        self,
+        receipts: Iterable[Receipt],
+        *,
+        requeue: bool = True,
+        delay: Delay | None = None,
+        why: str = "",
     ) -> Outcomes:
         """As ``nack``; one that is refused spoils no other."""
+        if why and requeue:
+            raise InvalidRequestError("why is for what is given up: say requeue=False as well")
         if delay is not None and not requeue:
             raise InvalidRequestError("a delay is for what comes again: leave requeue=False away")
         for_ms = 0 if delay is None else delay_ms(delay, "delay")
-        return await self._told(receipts, RELEASE if requeue else REJECT, for_ms)
+        return await self._told(receipts, RELEASE if requeue else REJECT, for_ms, why)
 
     async def extend_all(self, receipts: Iterable[Receipt], lock_ms: int | None = None) -> Outcomes:
         """As ``extend``; one that is refused spoils no other."""
         return await self._told(receipts, RENEW, lock_ms or 0)
 
-    async def _told(self, receipts: Iterable[Receipt], kind: int, for_ms: int = 0) -> Outcomes:
+    async def _told(
+        self, receipts: Iterable[Receipt], kind: int, for_ms: int = 0, why: str = ""
+    ) -> Outcomes:
         await self._check_topic()
-        return await self._settling.settle(receipts, kind, for_ms)
+        return await self._settling.settle(receipts, kind, for_ms, why)
 
     # --- membership -----------------------------------------------------------------------------
 

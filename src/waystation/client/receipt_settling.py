@@ -20,7 +20,7 @@ from waystation.client.queue_requests import (
     settled_in,
     where_leaders_are,
 )
-from waystation.client.queue_settling import Kinds
+from waystation.client.queue_settling import NO_REASONS, Kinds
 from waystation.client.receipt_descriptions import Receipt
 from waystation.client.router import Router
 from waystation.messages.share_acknowledge import ShareAcknowledgeResponse
@@ -57,7 +57,9 @@ class ReceiptSettling:
     def __init__(self, router: Router, topic: str, group_id: str) -> None:
         self._router, self._topic, self._group_id = router, topic, group_id
 
-    async def settle(self, receipts: Iterable[Receipt], kind: int, for_ms: int = 0) -> Outcomes:
+    async def settle(
+        self, receipts: Iterable[Receipt], kind: int, for_ms: int = 0, why: str = ""
+    ) -> Outcomes:
         """Say the same of all; one that is refused spoils no other."""
         asked = dict.fromkeys(receipts)
         groups: dict[_Group, list[Receipt]] = {}
@@ -69,7 +71,7 @@ class ReceiptSettling:
 
         async def tell(group: _Group, some: list[Receipt]) -> None:
             async with room:
-                told = _Telling(self._router, self._group_id, group, kind, for_ms)
+                told = _Telling(self._router, self._group_id, group, kind, for_ms, why)
                 outcomes.update(await told.outcomes(some))
 
         await asyncio.gather(*(tell(group, some) for group, some in groups.items()))
@@ -80,11 +82,11 @@ class _Telling:
     """One member and one partition."""
 
     def __init__(
-        self, router: Router, group_id: str, group: _Group, kind: int, for_ms: int
+        self, router: Router, group_id: str, group: _Group, kind: int, for_ms: int, why: str
     ) -> None:
         self._router, self._name = router, Named(group_id, group.member_id)
         self._where = group.where
-        self._kind, self._for_ms = kind, for_ms
+        self._kind, self._for_ms, self._why = kind, for_ms, why
         self._in_doubt: WaystationError | None = None
         """An attempt before had no answer."""
 
@@ -118,8 +120,9 @@ class _Telling:
         topic = await self._router.topic(self._where.topic)
         place = topic.id, self._where.partition
         leader = await self._router.leader_of(self._where)
+        reasons = {self._where: dict.fromkeys(kinds, self._why)} if self._why else NO_REASONS
         request = acknowledge_request(
-            self._name, CLOSE_SESSION, {self._where: kinds}, {place: self._where}
+            self._name, CLOSE_SESSION, {self._where: kinds}, {place: self._where}, reasons
         )
         request.by_receipt, request.for_ms = True, self._for_ms
         connection = await self._router.to_node(leader)
@@ -130,9 +133,9 @@ class _Telling:
             if error.code in _UNANSWERED:
                 self._in_doubt = error
             raise
-        return self._why(leader, place, told)
+        return self._refused(leader, place, told)
 
-    def _why(self, leader: NodeId, place: Place, told: ShareAcknowledgeResponse) -> str | None:
+    def _refused(self, leader: NodeId, place: Place, told: ShareAcknowledgeResponse) -> str | None:
         if told.error_code:
             raise error_of(told.error_code, f"queue {self._where.topic}", told.error_message)
         one = settled_in(told).get(place)

@@ -98,6 +98,8 @@ class Death(msgspec.Struct, frozen=True):
     offset: int
     timestamp_ms: int
     died_ms: int
+    cause: str
+    """What the consumer that rejected it said of it, if it did."""
 
 
 class ShownLetter(StoredMessage, frozen=True, kw_only=True):
@@ -364,6 +366,7 @@ def _death(one: DeadLetter) -> Death | None:
         origin.offset,
         origin.timestamp,
         origin.died_at,
+        origin.cause,
     )
 
 

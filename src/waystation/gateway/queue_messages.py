@@ -107,6 +107,9 @@ class GivenBack(Named, frozen=True):
         | None
     ) = None
     requeue: Annotated[bool, Meta(description="False: never again; dead letters.")] = True
+    why: Annotated[
+        str, Meta(max_length=300, description="Goes with what is given up, as a header.")
+    ] = ""
 
 
 class Extension(Named, frozen=True):
@@ -178,9 +181,19 @@ class QueueMessages:
     async def nack(self, call: Call[QueueParams, GivenBack]) -> Reply:
         """Give messages back, or up."""
         wait_ms = _delay(call.body)
+        if call.body.why and call.body.requeue:
+            raise refusal(
+                400,
+                "invalid-field",
+                "why is for what is given up",
+                field="why",
+                remedy="leave it away, or say requeue=false",
+            )
         return await self._told(
             call,
-            lambda own, receipts: own.nack_all(receipts, requeue=call.body.requeue, delay=wait_ms),
+            lambda own, receipts: own.nack_all(
+                receipts, requeue=call.body.requeue, delay=wait_ms, why=call.body.why
+            ),
         )
 
     async def extend(self, call: Call[QueueParams, Extension]) -> Reply:
