@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import zstandard
@@ -18,6 +19,11 @@ from tests.support.figures import figure
 from tests.support.http_client import HttpClient
 from tests.support.soak import count
 
+from waystation.gateway.bulk_in import Intake
+from waystation.gateway.incoming import Incoming
+from waystation.gateway.problems import ProblemError
+from waystation.gateway.routes import Call
+from waystation.gateway.topics import TopicParams
 from waystation.testing.process import BrokerProcess
 
 NDJSON = "application/x-ndjson"
@@ -271,3 +277,12 @@ def test_who_does_not_read_a_dump_holds_nothing_but_itself_up(
         one.close()
 
     assert watching.more < MEMORY_BYTES
+
+
+async def test_only_so_many_streams_come_in_at_once() -> None:
+    call = cast("Call[TopicParams, Incoming]", None)
+
+    with pytest.raises(ProblemError) as refused:
+        await Intake(0).send_stream(call)
+
+    assert refused.value.problem.status == 503

@@ -17,14 +17,15 @@ from waystation.client.producer import Producer
 from waystation.gateway.checking import NOT_JSON, decoded
 from waystation.gateway.incoming import Incoming, Slice
 from waystation.gateway.payloads import NewMessage
-from waystation.gateway.problems import PROBLEM_JSON, Problem, ProblemError, problem_of
+from waystation.gateway.problems import PROBLEM_JSON, Problem, ProblemError, problem_of, refusal
 from waystation.gateway.producing import stored_one, stored_together
 from waystation.gateway.routes import NDJSON, Call, Reply, Route
 from waystation.gateway.topics import TopicParams
 from waystation.model.errors import WaystationError
 
-__all__ = ["BULK_IN"]
+__all__ = ["bulk_in_routes"]
 
+_AT_ONCE: Final = 256
 _TOGETHER_BYTES: Final = 256 << 10
 _decode: Final = msgspec.json.Decoder(NewMessage).decode
 _decode_lines: Final = msgspec.json.Decoder(NewMessage).decode_lines
@@ -95,8 +96,29 @@ class _Gathered:
             self.records.append(record)
 
 
-async def send_stream(call: Call[TopicParams, Incoming]) -> Reply:
-    """Store lines for as long as they come; answered when the last is stored."""
+class Intake:
+    """The streams that come in at one node, ``most`` at once."""
+
+    def __init__(self, most: int = _AT_ONCE) -> None:
+        self._most, self._under_way = most, 0
+
+    async def send_stream(self, call: Call[TopicParams, Incoming]) -> Reply:
+        """Store lines for as long as they come; answered when the last is stored."""
+        if self._under_way >= self._most:
+            raise refusal(
+                503,
+                "too-many-streams",
+                f"{self._under_way} streams come in already",
+                remedy="send fewer at once, or to another node",
+            )
+        self._under_way += 1
+        try:
+            return await _taken_in(call)
+        finally:
+            self._under_way -= 1
+
+
+async def _taken_in(call: Call[TopicParams, Incoming]) -> Reply:
     topic, body = call.parameters.topic, call.body
     await call.clients.topic(topic)
     producer = await call.clients.producer()
@@ -159,19 +181,21 @@ async def _answer(body: Incoming, told: Streamed) -> Reply:
     return Reply(msgspec.json.encode(problem), problem.status, PROBLEM_JSON.decode(), closing)
 
 
-BULK_IN = [
-    Route(
-        method="POST",
-        path="/v1/topics/{topic}/messages/stream",
-        summary="Send messages without end, one per line",
-        tag="messages",
-        handler=send_stream,
-        parameters=TopicParams,
-        body=NewMessage,
-        streamed=True,
-        media_types=(NDJSON,),
-        answer=Streamed,
-        others={207: Streamed},
-        errors=(403, 429, 504),
-    ),
-]
+def bulk_in_routes(most: int = _AT_ONCE) -> list[Route]:
+    """The call that takes streams in."""
+    return [
+        Route(
+            method="POST",
+            path="/v1/topics/{topic}/messages/stream",
+            summary="Send messages without end, one per line",
+            tag="messages",
+            handler=Intake(most).send_stream,
+            parameters=TopicParams,
+            body=NewMessage,
+            streamed=True,
+            media_types=(NDJSON,),
+            answer=Streamed,
+            others={207: Streamed},
+            errors=(403, 429, 504),
+        ),
+    ]

@@ -5,7 +5,7 @@ A further part of the interface is a list of routes in a file of its own, and a 
 
 from collections.abc import Iterable
 
-from waystation.gateway.bulk_in import BULK_IN
+from waystation.gateway.bulk_in import bulk_in_routes
 from waystation.gateway.bulk_out import BULK_OUT
 from waystation.gateway.cluster import CLUSTER
 from waystation.gateway.dead_letters import DEAD_LETTERS
@@ -45,7 +45,7 @@ def rest_routes(
     queues = [*queue_routes(holders), *queue_message_routes(holders), *DEAD_LETTERS]
     for route in [*queues, *SCHEDULES, *VIEWS]:
         routes.add(route)
-    for route in [*BULK_IN, *BULK_OUT, *transaction_routes()]:
+    for route in [*bulk_in_routes(), *BULK_OUT, *transaction_routes()]:
         routes.add(route)
     for route in push_routes(pushing or PushMeters(Registry())):
         routes.add(route)
