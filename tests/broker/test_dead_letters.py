@@ -1,7 +1,8 @@
 """Dead letters in a running broker: once, with what is said of them, and at nobody's cost."""
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,69 @@ from tests.broker.dying import (
     until,
 )
 from waystation import Admin
+from waystation.model.ids import LeaderEpoch
+from waystation.model.offsets import Offset
 from waystation.node.node import Node
+from waystation.sharing.persister import Initialize, Read, Write
+from waystation.sharing.state_records import Notes, QueueId
 
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     async with running(tmp_path) as started:
         yield started
+
+
+async def test_notes_that_cannot_be_read_stop_dead_letters_and_nothing_else(
+    node: Node, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A newer version has left them: whoever knows it goes on, and consumers do meanwhile."""
+    at, persister = address(node), node.broker.share_persister
+    async with Admin(at) as admin:
+        await admin.create_queue("orders", 1, dead_letter_topic="dead")
+        await admin.create_queue("others", 1)  # the coordinators of states are there from now on
+    await fill(at, "others", (None, "x"))
+    seen: Counter[bytes] = Counter()
+    async with consuming(at, "others", lambda value: seen.update([value]) or "accept"):
+        await until(_holds(lambda: seen[b"x"] == 1))
+    queue = QueueId("orders", node.broker.image.topic("orders").id, 0)
+    assert await _told(persister.initialize, Initialize(queue, 0, Offset(0))) is None
+    await _told(persister.read, Read(queue, LeaderEpoch(0)))
+    newer = Notes(1, b'{"version":99}')
+    write = Write(queue, 0, LeaderEpoch(0), Offset(0), (), newer)
+    assert await _told(persister.write, write) is None
+    await fill(at, "orders", *((None, f"v{n}") for n in range(6)))
+
+    def fate(value: bytes) -> str:
+        seen[value] += 1
+        return "reject" if value in (b"v0", b"v1") else "accept"
+
+    async with consuming(at, "orders", fate):
+        await until(_holds(lambda: sum(seen[b"v%d" % n] for n in range(6)) >= 6))
+
+        async def are_settled() -> bool:
+            host = node.broker.queues.find(*queue)
+            return host is not None and host.in_flight == 0 and host.leader is not None
+
+        await until(are_settled)
+        assert node.broker.dead_letters.waiting == 2
+    assert all(seen[b"v%d" % n] == 1 for n in range(6))
+    said = "".join(capfd.readouterr())
+    assert said.count("dead_letters.unreadable") == 1
+    assert "answer.failed" not in said
+
+
+def _holds(look: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        return look()
+
+    return holds
+
+
+async def _told(run: Callable[..., None], command: object) -> object:
+    told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    run(command, told.set_result)
+    return await told
 
 
 async def test_a_poison_message_is_dead_after_so_many_deliveries_and_others_go_on(

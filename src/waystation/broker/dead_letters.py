@@ -9,6 +9,7 @@ when it is over, and as a gauge.
 from waystation.broker.dead_letter_desk import DeadLetterDesk, Services
 from waystation.broker.dead_letter_topics import DeadLetterTopics
 from waystation.broker.queue_host import QueueHost
+from waystation.model.errors import CorruptBatchError
 from waystation.runtime.clock import Clock, SteadyClock
 from waystation.runtime.tasks import Tasks
 from waystation.runtime.timers import Timer, Timers
@@ -39,6 +40,8 @@ class DeadLetters:
         self._clock = SteadyClock(clock)
         self._timers = timers
         self._desks: dict[QueueId, DeadLetterDesk] = {}
+        self._unreadable: dict[QueueId, None] = {}
+        """Queues whose notes say what only another version knows."""
         self._open: dict[QueueId, None] = {}
         self._timer: Timer | None = None
         self._tasks = Tasks()
@@ -96,17 +99,37 @@ class DeadLetters:
         if not host.leader.queue.dying and (desk is None or desk.is_resting):
             return
         if desk is None:
-            desk = self._desks[host.queue_id] = DeadLetterDesk(host, self._services)
-        desk.poke()
+            desk = self._begin(host)
+        if desk is not None:
+            desk.poke()
 
     def gone(self, host: QueueHost) -> None:
         """Another leads, or nobody reads the queue any more."""
         if self._hosts.get(host.queue_id) is not host:
             return
         del self._hosts[host.queue_id]
+        self._unreadable.pop(host.queue_id, None)
         desk = self._desks.pop(host.queue_id, None)
         if desk is not None:
             self._tasks.spawn(desk.aclose(), f"dead-letters-{host.queue_id}-over")
+
+    def _begin(self, host: QueueHost) -> DeadLetterDesk | None:
+        """A desk; none where nobody knows what is on its way: moving it again would repeat it."""
+        if host.queue_id in self._unreadable:
+            return None
+        try:
+            desk = self._desks[host.queue_id] = DeadLetterDesk(host, self._services)
+        except CorruptBatchError as error:
+            self._unreadable[host.queue_id] = None
+            _events.error(
+                "dead_letters.unreadable",
+                queue=str(host.partition.name),
+                group=host.queue_id.group_id,
+                reason=str(error),
+                remedy="let a broker of the version lead that wrote them",
+            )
+            return None
+        return desk
 
     # --- breakers -------------------------------------------------------------------------
 
