@@ -138,7 +138,7 @@ def _write(
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.push", description=__doc__)
     parser.add_argument("--rounds", type=int, help="lives of each load (default 3, quick 1)")
-    parser.add_argument("--seconds", type=int, help="of each load, after warm-up (20, quick 5)")
+    parser.add_argument("--seconds", type=int, help="of each load, after warm-up (10, quick 5)")
     parser.add_argument("--part", type=float, default=1.0, help="of the subscribers: 0.1")
     parser.add_argument("--rate", type=int, default=PER_SECOND, help="messages/s to each of them")
     parser.add_argument("--quick", action="store_true", help="one short round, no file")
@@ -149,7 +149,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", help="a directory for the result, instead of a dated one")
     given = parser.parse_args()
     given.rounds = given.rounds or (1 if given.quick else 3)
-    given.seconds = given.seconds or (5 if given.quick else 20)
+    given.seconds = given.seconds or (5 if given.quick else 10)
     return given
 
 
