@@ -35,6 +35,7 @@ from waystation.model.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.records.batch import BatchBuilder
 from waystation.records.header import stamp
+from waystation.sharing.states import REJECT
 
 WHERE = TopicPartition("orders", 0)
 
@@ -123,6 +124,27 @@ def test_ranges_say_exactly_what_was_meant(kinds: dict[int, int]) -> None:
         assert before.last_offset < after.first_offset
         touches = before.last_offset + 1 == after.first_offset
         assert not touches or before.acknowledge_types != after.acknowledge_types
+
+
+@given(
+    st.dictionaries(st.integers(0, 60), st.integers(0, 4)),
+    st.dictionaries(st.integers(0, 60), st.sampled_from(["late", "large"])),
+)
+def test_reasons_go_with_what_is_rejected_and_change_nothing_else(
+    kinds: dict[int, int], reasons: dict[int, str]
+) -> None:
+    told = ranges_of(kinds, reasons)
+
+    said = {
+        offset: (one.acknowledge_types[0], one.reason)
+        for one in told
+        for offset in range(one.first_offset, one.last_offset + 1)
+    }
+    assert said == {
+        at: (kind, reasons.get(at, "") if kind == REJECT else "") for at, kind in kinds.items()
+    }
+    for before, after in pairwise(told):
+        assert before.last_offset < after.first_offset
 
 
 async def test_a_call_is_answered_when_every_leader_has() -> None:
