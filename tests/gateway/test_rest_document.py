@@ -42,7 +42,6 @@ def examples(page: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-@pytest.mark.skipif(shutil.which("jq") is None, reason="there is no jq")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_run(fresh: BrokerProcess, page: str) -> None:
     script = examples(page)
