@@ -15,8 +15,8 @@ from waystation.client.admin import Admin
 from waystation.client.producer import Producer
 from waystation.testing.process import BrokerProcess
 
-SUBSCRIBERS = count(200, 1_000)
-MESSAGES = count(50, 1_000)
+SUBSCRIBERS = count(200, 500)
+MESSAGES = count(50, 400)
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +77,13 @@ async def test_many_subscribers_get_everything_in_order(
             streams.append((await stack.enter_async_context(opened), bool(where)))
         await until(SUBSCRIBERS, own, "waystation_push_subscribers")
         await until(0, own, "waystation_push_lagging")
+        reading = [
+            asyncio.ensure_future(numbers(one, MESSAGES // 2 if half else MESSAGES))
+            for one, half in streams
+        ]
         for number in range(MESSAGES):
             await producer.send("many", str(number), partition=number % 2)
-        found = await asyncio.gather(
-            *[numbers(one, MESSAGES // 2 if half else MESSAGES) for one, half in streams]
-        )
+        found = await asyncio.gather(*reading)
 
     for got, (_, half) in zip(found, streams, strict=True):
         evens = [one for one in got if one % 2 == 0]
