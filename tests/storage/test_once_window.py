@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.storage.building import (
@@ -47,6 +47,7 @@ def entry(hashed: bytes, offset: int, at: int = NOW) -> OnceEntry:
     return OnceEntry(hashed, Offset(offset), b"f" * 8, Millis(at), Millis(at - 5))
 
 
+@settings(deadline=None)
 @given(steps)
 def test_the_newest_of_each_key_is_found_and_written_whatever_happens(
     steps: list[tuple[object, ...]],
