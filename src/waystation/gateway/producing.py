@@ -87,12 +87,22 @@ async def send_messages(call: Call[TopicParams, Any]) -> Reply:
     await call.clients.topic(topic)
     producer = await call.clients.producer()
     if keys is None:
-        outcomes = await _all_sent(producer, topic, records, timings)
-    else:
-        outcomes = await _all_once(producer, topic, records, timings, keys)
-    failed = sum(one.place is None for one in outcomes)
-    answer = Outcomes(len(outcomes) - failed, failed, outcomes)
-    return Reply(msgspec.json.encode(answer), 207 if failed else 200)
+        return await _answer(await _all_sent(producer, topic, records, timings))
+    return await _answer(await _all_once(producer, topic, records, timings, keys))
+
+
+async def _answer(told: Sequence[object]) -> Reply:
+    """``Outcomes`` of what was told of each, made in turns of the loop that stay short."""
+    failed, pieces = 0, []
+    for begin in range(0, len(told), _TURN):
+        if begin:
+            await asyncio.sleep(0)
+        outcomes = [_outcome(one) for one in told[begin : begin + _TURN]]
+        failed += sum(one.place is None for one in outcomes)
+        pieces.append(msgspec.json.encode(outcomes)[1:-1])
+    counts = len(told) - failed, failed
+    body = b'{"sent":%d,"failed":%d,"outcomes":[%s]}' % (*counts, b",".join(pieces))
+    return Reply(body, 207 if failed else 200)
 
 
 async def _all_ready(messages: Sequence[NewMessage]) -> tuple[list[NewRecord], dict[int, Timing]]:
@@ -119,20 +129,20 @@ async def _all_ready(messages: Sequence[NewMessage]) -> tuple[list[NewRecord], d
 
 async def _all_sent(
     producer: Producer, topic: str, records: list[NewRecord], timings: Mapping[int, Timing]
-) -> list[Outcome]:
+) -> list[object]:
     """What became of each; those for later are sent one by one, all others together."""
     plain = records
     if timings:
         plain = [one for number, one in enumerate(records) if number not in timings]
-    outcomes = [_outcome(told) for told in await stored_together(producer, topic, plain)]
+    told: list[object] = [*await stored_together(producer, topic, plain)]
     waiting = {
         number: asyncio.ensure_future(stored_one(producer, topic, records[number], timing))
         for number, timing in timings.items()
     }
     for number, one in waiting.items():
         await asyncio.wait([one])
-        outcomes.insert(number, _outcome(one.exception() or one.result()))
-    return outcomes
+        told.insert(number, one.exception() or one.result())
+    return told
 
 
 async def _all_once(
@@ -141,7 +151,7 @@ async def _all_once(
     records: list[NewRecord],
     timings: Mapping[int, Timing],
     keys: list[str],
-) -> list[Outcome]:
+) -> list[object]:
     """What became of each message that has an idempotency key."""
     waiting = []
     for number, (record, key) in enumerate(zip(records, keys, strict=True)):
@@ -152,7 +162,7 @@ async def _all_once(
     for one in waiting:
         if not one.done():
             await asyncio.wait([one])
-    return [_outcome(one.exception() or one.result()) for one in waiting]
+    return [one.exception() or one.result() for one in waiting]
 
 
 async def stored_together(
@@ -167,7 +177,11 @@ async def stored_together(
         begin += submitted.taken
         if begin < len(records):
             await producer.drain()
-    return [told for one in sent for told in await one.outcomes()]
+    told = await sent.pop(0).outcomes() if sent else []
+    for one in sent:
+        told += await one.outcomes()
+        await asyncio.sleep(0)
+    return told
 
 
 async def stored_one(
