@@ -144,6 +144,25 @@ async def test_a_write_that_may_be_lost_is_repeated(stage: Stage) -> None:
     assert len(stage.persister.writes) == 4
 
 
+async def test_nothing_more_is_given_while_nothing_can_be_stored(stage: Stage) -> None:
+    stage.produce(b"0")
+    stage.produce(b"1")
+    assert stage.give(records=1) == [(0, 1, 1)]
+    stage.persister.be_away(3)
+    woken: list[str] = []
+    stage.host().wait(lambda: woken.append("ann"))
+
+    told = stage.say(0, 1)
+    stage.turn()
+
+    assert (told, woken, stage.give()) == ([], [], [])
+    for _ in range(20):
+        stage.turn(0.05)
+    assert told == [None]
+    assert woken == ["ann"]
+    assert stage.give() == [(1, 2, 1)]
+
+
 async def test_a_load_that_fails_is_repeated(stage: Stage) -> None:
     stage.produce(b"0")
     stage.persister.be_away(2)

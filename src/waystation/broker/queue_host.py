@@ -9,7 +9,8 @@ share coordinator, and takes messages back when their locks are over.  Promises:
 2. an acknowledgement is answered when it is stored, or refused; never both, never twice;
 3. those who wait for messages are asked in the order in which they came, and only as long as
    there is something to give;
-4. a host that was thrown away gives nothing and takes nothing: the next request makes a new one.
+4. a host that was thrown away gives nothing and takes nothing: the next request makes a new one;
+5. while what consumers say cannot be stored nothing more is given: it would only come again.
 
 Which queues there are is in ``queues.py``, what consumers are given in ``queue_giving.py``.
 """
@@ -132,14 +133,14 @@ class QueueHost:
 
     def may_give(self) -> bool:
         """Whether a consumer that asks now may get something."""
-        if self._leader is None or self.closed:
+        if self._leader is None or self.closed or self._is_stalled:
             return False
         self._catch_up(self._leader.queue)
         return self._giving.may_give(self._leader.queue, self._around.clock.now())
 
     def bytes_ahead(self, max_bytes: int) -> int:
         """How much a consumer could be given, about; at most ``max_bytes`` and a batch."""
-        if self._leader is None or self.closed:
+        if self._leader is None or self.closed or self._is_stalled:
             return 0
         self._catch_up(self._leader.queue)
         return self._giving.bytes_ahead(self._leader.queue, self._around.clock.now(), max_bytes)
@@ -150,7 +151,7 @@ class QueueHost:
         HOT: once per partition of a ShareFetch.
         """
         leader = self._leader
-        if leader is None or self.closed or wish.records <= 0:
+        if leader is None or self.closed or self._is_stalled or wish.records <= 0:
             return NOTHING
         self._catch_up(leader.queue)
         given = self._giving.give(leader.queue, self._around.clock.now(), member_id, wish)
@@ -359,6 +360,11 @@ class QueueHost:
         self._retry = None
         if self._leader is not None:
             self._follow_up(self._leader)
+
+    @property
+    def _is_stalled(self) -> bool:
+        """Whether the last write failed."""
+        return self._failures > 0
 
     def _pause_s(self) -> float:
         self._failures += 1
