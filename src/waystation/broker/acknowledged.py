@@ -21,7 +21,7 @@ from waystation.broker.queue_loading import lineage_of
 from waystation.broker.replicas import Replicas
 from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.model.errors import WaystationError
-from waystation.model.ids import TopicId
+from waystation.model.ids import NO_LEADER_EPOCH, LeaderEpoch, TopicId
 from waystation.model.offsets import Millis, Offset
 from waystation.partition.partition import Partition
 from waystation.sharing.persister import Persister, StateSummary, Summarize
@@ -132,8 +132,7 @@ class Acknowledged:
                 continue
             answer = future.result()
             if isinstance(answer, StateSummary) and answer.start >= 0:
-                seen = lineage_of(queues[queue]).parts_from(answer.leader_epoch)
-                found[queue] = min(answer.start, seen)
+                found[queue] = min(answer.start, _seen(queues[queue], answer.leader_epoch))
             elif isinstance(answer, WaystationError):
                 _events.debug("position.unknown", queue=str(queue), reason=str(answer))
         return found
@@ -147,6 +146,12 @@ class Acknowledged:
 
         self._persister.summarize(Summarize(queue), told)
         return future
+
+
+def _seen(partition: Partition, leader_epoch: LeaderEpoch) -> Offset:
+    """How far a queue's last leader can have seen; before the first one, an administrator spoke."""
+    log = lineage_of(partition)
+    return log.log_end if leader_epoch == NO_LEADER_EPOCH else log.parts_from(leader_epoch)
 
 
 def groups_of(partition: Partition) -> tuple[str, ...]:
