@@ -61,7 +61,7 @@ class Caller:
             if status == 200:
                 self.replayed += told["replayed"]
                 return told["partition"], told["offset"]
-            assert status in (503, 504), told
+            assert status in (503, 504), f"{key} at node {node}: {status} {told}"
         raise AssertionError(f"{key} was never answered")
 
 
@@ -75,12 +75,14 @@ def test_every_message_counts_once_whoever_is_killed(tmp_path: Path) -> None:
             body = {"name": "orders", "partitions": 2, "replication_factor": 3}
             assert client.post("/v1/topics", body).status == 201
         at_each = [post(cluster.brokers[node].http, "everywhere") for node in cluster.ids]
-        assert [told["replayed"] for _, told in at_each] == [False, True, True]
-        assert len({(told["partition"], told["offset"]) for _, told in at_each}) == 1
+        assert [status for status, _ in at_each] == [200] * 3, at_each
+        # The first may be a replay too, of an attempt that its node has made before.
+        assert all(told["replayed"] for _, told in at_each[1:]), at_each
+        assert len({(told["partition"], told["offset"]) for _, told in at_each}) == 1, at_each
 
         callers = _call_and_kill(cluster)
         places = {key: place for caller in callers for key, place in caller.told.items()}
-        assert len(places) > CALLERS * KILLS
+        assert len(places) > CALLERS * KILLS, places
 
         # All at once: what is known then was on disk.
         cluster.kill(*cluster.ids)
@@ -92,7 +94,7 @@ def test_every_message_counts_once_whoever_is_killed(tmp_path: Path) -> None:
             )
             for key, told in again:
                 assert told["replayed"], key
-                assert (told["partition"], told["offset"]) == places[key]
+                assert (told["partition"], told["offset"]) == places[key], key
         found = _stored(cluster)
 
     assert sorted(found.values()) == sorted([*places, "everywhere"])
