@@ -181,9 +181,8 @@ async def reset_group(call: Call[GroupParams, Reset]) -> Moves:
             )
         chosen = range(count) if at.partition is None else [at.partition]
         partitions += [(at.topic, one) for one in chosen]
-    if not partitions and not await admin.is_share_group(name):
-        if not await admin.group_offsets(name):
-            await admin.describe_groups(name)  # says so if there is no such group
+    if not (partitions or await admin.is_share_group(name) or await admin.group_offsets(name)):
+        await admin.describe_groups(name)  # says so if there is no such group
     moves = await admin.reset_group_offsets(name, to, partitions or None, dry_run=wanted.dry_run)
     return Moves([Move(*where, move.before, move.after) for where, move in moves.items()])
 

@@ -17,7 +17,6 @@ from waystation.wire.schema import (
 )
 from waystation.wire.versions import ApiKey
 
-
 REPEATED = "repeated"
 """What our brokers say, beside no error, of a batch that was stored before.  To most that is all
 the same; who shares a producer's numbers with others learns that they were taken."""
