@@ -22,6 +22,7 @@ from waystation.records.batch import BatchBuilder
 from waystation.scheduling.mover import Fence, Look, Outcome
 from waystation.sharing.leader import QueueLeader, Steps
 from waystation.sharing.persister import Initialize, Read, StateRead, Write
+from waystation.sharing.reasons import Reasons
 from waystation.sharing.settings import QueueSettings, ShareSettings
 from waystation.sharing.share_partition import SharePartition
 from waystation.sharing.state_machine import ShareStates
@@ -174,7 +175,7 @@ class Leader:
         self.life, self.epoch, self.queue_id = life, epoch, QUEUE
         self.partition = cast(Any, Source())
         self.leader: QueueLeader[SharePartition] | None = None
-        self.closed = False
+        self.closed, self.reasons = False, Reasons()
         self._desk: DeadLetterDesk | None = None
         life.ask(Read(QUEUE, epoch), self._loaded)
 

@@ -72,6 +72,7 @@ class Load:
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
         self._left = 0
+        self._closed = False
         self.seconds = array("d")
         self.refused: list[bytes] = []
         self.broken = False
@@ -95,6 +96,7 @@ class Load:
 
     def close(self) -> None:
         """Let go of all connections."""
+        self._closed = True
         free, self._free = self._free, []
         for one in free:
             one.close()
@@ -125,9 +127,9 @@ class Load:
         else:
             self._free.append(connection)
 
-    def lost(self, *, asked: bool) -> None:
-        """A connection is gone; with a request under way nobody knows what became of it."""
-        if asked:
+    def lost(self) -> None:
+        """A connection is gone; what became of a request that was under way nobody knows."""
+        if not self._closed:
             self.broken = True
             self._done.set()
 
@@ -171,4 +173,4 @@ class _Connection(asyncio.Protocol):
             self._load.took(self, number, self._due, answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._load.lost(asked=self._number >= 0)
+        self._load.lost()
