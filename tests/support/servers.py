@@ -1,5 +1,6 @@
 """Servers of other people that tests start on loopback, kill, pause and start again."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -49,8 +50,10 @@ class Server:
             self._process = None
 
     def pause(self) -> None:
+        """SIGSTOP; returns once all its threads stand still."""
         assert self._process is not None, "it does not run"
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         assert self._process is not None, "it does not run"
