@@ -8,8 +8,9 @@ STAMPS := .venv/stamps
 # What is compiled has a .pxd beside it.
 COMPILED := $(wildcard src/waystation/records/*.pxd src/waystation/filters/*.pxd)
 COMPILED += $(COMPILED:.pxd=.py)
-# pytest workers for the tests that share the machine: first the many quick ones, then files marked
-# `heavy`; tests marked `alone` follow, one by one.
+# pytest workers for the tests that share the machine: first the many quick ones, which mostly wait,
+# then files marked `heavy`; tests marked `alone` follow, one by one.
+QUICK_WORKERS ?= 4
 WORKERS ?= 2
 # How many worlds `make simulate` lets live.
 SEEDS ?= 100
@@ -25,7 +26,7 @@ run: $(STAMPS)/run ## start a broker: Kafka on 127.0.0.1:9092, HTTP on 127.0.0.1
 	@exec $(BIN)/waystation serve --listen $(KAFKA) --http $(HTTP) --data-dir $(DATA)
 
 test: $(STAMPS)/dev $(STAMPS)/tools $(STAMPS)/classes ## run every test, skipping none
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not heavy and not alone"
+	$(BIN)/pytest -n $(QUICK_WORKERS) --dist worksteal -m "not heavy and not alone"
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m heavy --timeout 400 --durations 10
 	$(BIN)/pytest -m alone --durations 10
 

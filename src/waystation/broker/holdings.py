@@ -86,6 +86,8 @@ class Holdings:
             )
         )
         for directory, logs in zip(self._directories, opened, strict=True):
+            # Before the first batch: a disk may be full sooner than housekeeping comes round.
+            await asyncio.to_thread(directory.keep_reserve)
             await self._start_journal(directory, logs)
         found: dict[TopicPartition, list[Log]] = {}
         for log in (log for logs in opened for log in logs):

@@ -334,7 +334,7 @@ class DataDirectory:
             )
 
     def keep_reserve(self) -> None:
-        """Make the reserve anew if it was spent.  Any thread, one at a time."""
+        """Make the reserve if it is not there, or was spent.  Any thread, one at a time."""
         if self.offline is not None:
             return
         try:
