@@ -10,7 +10,7 @@ COMPILED := $(wildcard src/waystation/records/*.pxd src/waystation/filters/*.pxd
 COMPILED += $(COMPILED:.pxd=.py)
 # pytest workers for the tests that share the machine: first the many quick ones, which mostly wait,
 # then files marked `heavy`; tests marked `alone` follow, one by one.
-QUICK_WORKERS ?= 4
+QUICK_WORKERS ?= 3
 WORKERS ?= 2
 # How many worlds `make simulate` lets live.
 SEEDS ?= 100

@@ -44,7 +44,7 @@ def _write(given: argparse.Namespace, facts: dict[str, object], text: str, rows:
     directory.mkdir(parents=True, exist_ok=True)
     result = {
         "machine": facts,
-        "arguments": {name: str(value) for name, value in vars(given).items()},
+        "arguments": {n: str(value) for n, value in vars(given).items() if n != "data_dir"},
         "rows": [row._asdict() for row in rows],
     }
     (directory / "results.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -32,7 +32,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedCluster]:
     """Three nodes that stay, for tests with topics of their own."""
-    with ThreadedCluster(tmp_path_factory.mktemp("cluster")) as running:
+    # Nobody dies in it, and a busy machine is no death.
+    patient = {"broker.session.timeout.ms": "10000"}
+    with ThreadedCluster(tmp_path_factory.mktemp("cluster"), options=patient) as running:
         yield running
 
 
