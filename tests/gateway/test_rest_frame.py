@@ -227,7 +227,6 @@ async def test_a_long_header_is_refused() -> None:
 @pytest.mark.parametrize(
     "begun",
     [
-        b"",
         b"GET /fail HT",
         b"GET /fail HTTP/1.1\r\nhost: localhost\r\n",
         request(b'{"text":"a"}')[:-3],
@@ -238,6 +237,18 @@ async def test_who_sends_too_slowly_is_told_and_let_go(begun: bytes) -> None:
         status, told = await raw(server, begun)
 
     assert (status, json.loads(told)["status"]) == (408, 408)
+
+
+async def test_who_never_says_anything_is_let_go_without_a_word() -> None:
+    async with served() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        began = time.monotonic()
+        async with asyncio.timeout(10):
+            said = await reader.read()
+        writer.close()
+
+    assert said == b""
+    assert time.monotonic() - began >= SMALL.idle_s
 
 
 async def test_who_trickles_is_let_go_too() -> None:

@@ -2,7 +2,8 @@
 
 uvicorn bounds how long a connection rests between requests.  What it leaves open is bounded here:
 
-- a request must arrive whole, header and body, within ``request_s``;
+- a request must arrive whole, header and body, within ``request_s`` of its first byte;
+- a connection over which nothing ever came rests no longer than one between requests;
 - an answer must be taken within the same time;
 - its header lines are bounded in bytes, and connections in number.
 
@@ -41,11 +42,12 @@ class BoundedProtocol(HttpToolsProtocol):
     limits = Limits()
     begun_at: float | None = None
     on_lost: Callable[[], object] | None = None
+    _was_heard = False
     _header_bytes = 0
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count it; a silent one is under way from the start."""
+        """Count it; a silent one is watched from the start."""
         super().connection_made(transport)
         self.begun_at = self.loop.time()
         plain: socket.socket | None = transport.get_extra_info("socket")
@@ -73,6 +75,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes; none count any more once the caller was refused."""
+        if not self._was_heard:
+            self._was_heard, self.begun_at = True, self.loop.time()
         if not self._refused:
             super().data_received(data)
 
@@ -130,12 +134,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def check(self, now: float) -> None:
         """Let go of a caller that takes too long."""
-        begun_at, limit_s = self.begun_at, self.limits.request_s
-        if begun_at is None or now - begun_at <= limit_s:
+        limit_s = self.limits.request_s if self._was_heard else self.limits.idle_s
+        if self.begun_at is None or now - self.begun_at <= limit_s:
             return
         if self.flow.write_paused or self.transport.is_closing():
             # Closing waits for the caller to take the rest, which may be never.
             self.transport.abort()
+            return
+        if not self._was_heard:
+            # Who keeps a connection at hand would take any word for an answer to its first request.
+            self.transport.close()
             return
         self.refuse(
             refusal(
