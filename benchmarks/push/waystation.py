@@ -68,7 +68,7 @@ class Socket(EventStream):
         """Credit for as many as came since the last."""
         if (before + messages) // _MORE_AT == before // _MORE_AT:
             return b""
-        return frame({"type": "credit", "messages": _MORE_AT})
+        return _MORE
 
 
 class QueueSocket(Socket):
@@ -146,6 +146,9 @@ def frame(said: object) -> bytes:
     long_mask = int.from_bytes((mask * (len(text) // 4 + 1))[: len(text)], "big")
     masked = (int.from_bytes(text, "big") ^ long_mask).to_bytes(len(text), "big")
     return bytes([_TEXT]) + length + mask + masked
+
+
+_MORE = frame({"type": "credit", "messages": _MORE_AT})
 
 
 def _websocket(port: int, path: str) -> tuple[socket.socket, bytes]:

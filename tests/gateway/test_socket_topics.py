@@ -74,6 +74,28 @@ async def test_nothing_is_pushed_beyond_the_credit(
         assert await messages(talk, 8) == texts(range(12, 20))
 
 
+async def test_much_that_comes_at_once_is_all_heard_in_order(
+    http: str, admin: Admin, producer: Producer, topic: str
+) -> None:
+    """More than one turn of the loop looks at: credit, messages of any length, and a mistake."""
+    await admin.create_topic(topic, 1)
+    long = "x" * 300_000
+    async with socket(http, f"topics/{topic}") as talk:
+        await talk.frames("ready")
+        told = [{"type": "credit", "messages": 1}] * 3_000
+        told += [{"type": "send", "message": {"value": value}} for value in (long, "short")]
+        async with asyncio.TaskGroup() as saying:
+            for one in [*told, {"type": "credit", "messages": 0, "ref": "last"}]:
+                saying.create_task(talk.say(**one))
+        frames = [await talk.hear() for _ in range(5)]
+        assert {one["value"] for one in frames if one["type"] == "message"} == {long, "short"}
+        assert [one["ref"] for one in frames if one["type"] == "error"] == ["last"]
+
+        await send(producer, topic, range(3_100))
+        assert await messages(talk, 2_998) == texts(range(2_998))
+        assert await is_silent(talk)
+
+
 async def test_ids_are_those_of_events_and_go_on_exactly(
     http: str, admin: Admin, producer: Producer, topic: str
 ) -> None:

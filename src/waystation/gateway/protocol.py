@@ -42,6 +42,7 @@ class BoundedProtocol(HttpToolsProtocol):
     limits = Limits()
     begun_at: float | None = None
     on_lost: Callable[[], object] | None = None
+    on_said: Callable[[bytes], bool] | None = None
     _was_heard = False
     _header_bytes = 0
     _refused = False

@@ -130,8 +130,9 @@ class Subscriber:
     def grant(self, messages: int) -> None:
         """The subscriber takes so many more."""
         assert self.credit is not None, "credit for who needs none"
+        if not self.credit:
+            self._changed.set()
         self.credit += messages
-        self._changed.set()
 
     # --- what the tail calls --------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ leaves open is bounded here:
 
 - a peer must take what it is sent within ``request_s``, closing or not;
 - a message comes in a bounded number of parts, though each may be empty;
+- of what came at once, such as thousands of messages, as much is looked at in one turn of the loop
+  as takes a moment, and nothing more is read meanwhile;
 - pings are answered only while their answers are taken.
 
 Of what is sent nothing goes through a library: the frames of a message are the same for all
@@ -12,6 +14,7 @@ subscribers, and are made once (``sockets.py``).
 """
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -23,6 +26,8 @@ __all__ = ["BoundedSocket"]
 
 _MOST_PARTS: Final = 1_024
 _TOO_BIG: Final = 1009
+_SLICE_BYTES: Final = 4 << 10
+_TURN_S: Final = 0.001
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
@@ -32,7 +37,9 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         super().__init__(**uvicorns)
         self._limits = limits
         self.on_lost: Callable[[], object] | None = None
+        self.on_said: Callable[[bytes], bool] | None = None
         self._stuck_at: float | None = None
+        self._unread = bytearray()
 
     # --- the wire of a conversation -------------------------------------------------------------
 
@@ -69,6 +76,39 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         if self.on_lost is not None:
             self.on_lost()
 
+    def data_received(self, data: bytes) -> None:
+        """Bytes of any number of messages."""
+        if self._unread:
+            self._unread += data
+        elif len(data) <= _SLICE_BYTES:
+            super().data_received(data)
+        else:
+            self._unread += data
+            self.transport.pause_reading()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        until, at = perf_counter() + _TURN_S, 0
+        while at < len(self._unread) and not self.transport.is_closing():
+            super().data_received(bytes(self._unread[at : at + _SLICE_BYTES]))
+            at += _SLICE_BYTES
+            if perf_counter() > until:
+                break
+        del self._unread[:at]
+        if self.transport.is_closing():
+            self._unread.clear()
+        elif self._unread:
+            self.loop.call_soon(self._read_on)
+        elif not self.read_paused:
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        """The next of what came, in the words of ASGI."""
+        message = await super().receive()
+        if self._unread:
+            self.transport.pause_reading()
+        return message
+
     def pause_writing(self) -> None:
         """The peer does not read; it has as long as for a request."""
         super().pause_writing()
@@ -94,6 +134,13 @@ class BoundedSocket(WebSocketsSansIOProtocol):
             self.frames = []
             return
         super().handle_cont(event)
+
+    def send_receive_event_to_app(self) -> None:
+        """A message is whole.  HOT: most are credit, which is taken at once, without a queue."""
+        if self.on_said is None or len(self.frames) != 1 or not self.on_said(self.frames[0]):
+            super().send_receive_event_to_app()
+            return
+        self.frames = []
 
     def handle_close(self, event: Frame) -> None:
         """The peer says good-bye, and goes."""

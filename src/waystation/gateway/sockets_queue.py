@@ -24,7 +24,6 @@ from waystation.gateway.sockets import Conversation, Socket, frame
 from waystation.gateway.sockets_frames import (
     QUEUE_FRAMES,
     Ack,
-    Credit,
     Extend,
     Nack,
     Ready,
@@ -98,7 +97,7 @@ class _Consumer:
             try:
                 await queue.start()
                 await socket.say(Ready())
-                hearing = Talk(socket, QUEUE_FRAMES.client, self._answer)
+                hearing = Talk(socket, QUEUE_FRAMES.client, self._credits.grant, self._answer)
                 await until_first(self._push_all(queue, socket), hearing.hear())
             finally:
                 with suppress(WaystationError):
@@ -141,13 +140,10 @@ class _Consumer:
 
     # --- what the client says -------------------------------------------------------------------
 
-    async def _answer(self, said: Credit | Ack | Nack | Extend | Send) -> Any:
+    async def _answer(self, said: Ack | Nack | Extend | Send) -> Any:
         queue = self._queue
         assert queue is not None, "nothing is heard before it is there"
         match said:
-            case Credit(messages):
-                self._credits.grant(messages)
-                return None
             case Send():
                 return await sent(self._clients, self._given.queue, said)
             case Ack():

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from waystation.gateway.bodies import Disconnected
-from waystation.gateway.checking import decoded
+from waystation.gateway.checking import NOT_JSON, decoded
 from waystation.gateway.problems import ProblemError, problem_of, refusal
 from waystation.gateway.sockets import Socket, error_frame
-from waystation.gateway.sockets_frames import ref_in
+from waystation.gateway.sockets_frames import Credit, ref_in
 from waystation.model.errors import WaystationError
 from waystation.runtime.tasks import Tasks
 from waystation.telemetry.logs import get_logger
@@ -23,6 +23,7 @@ __all__ = ["Credits", "Talk", "until_first"]
 
 _events = get_logger("gateway")
 _ANSWERS: Final = 256
+_LONGEST_CREDIT: Final = 100  # bytes, with a short ref
 _MOST_CREDIT: Final = 1_000_000
 
 
@@ -53,23 +54,44 @@ def check_credit(left: int, messages: int) -> None:
 
 
 class Talk:
-    """Hears a client; ``answer`` says what is to be done about each thing it says."""
+    """Hears a client; ``answer`` says what is to be done about each thing it says but credit."""
 
-    def __init__(self, socket: Socket, said: Any, answer: Callable[[Any], Awaitable[Any]]) -> None:
-        self._socket, self._answer = socket, answer
+    def __init__(
+        self,
+        socket: Socket,
+        said: Any,
+        grant: Callable[[int], None],
+        answer: Callable[[Any], Awaitable[Any]],
+    ) -> None:
+        self._socket, self._grant, self._answer = socket, grant, answer
         self._decode = msgspec.json.Decoder(said).decode
         self._answering = Tasks()
         self._slots = asyncio.Semaphore(_ANSWERS)
 
     async def hear(self) -> None:
         """Listen until the client is gone."""
+        self._socket.wire.on_said = self._take_credit
         try:
             while True:
                 await self._take(await self._socket.receive())
         except Disconnected:
             return
         finally:
+            self._socket.wire.on_said = None
             await self._answering.aclose()
+
+    def _take_credit(self, said: bytes) -> bool:
+        """Take plain credit at once, whoever else is waited for; all else is heard in its turn."""
+        if len(said) > _LONGEST_CREDIT:
+            return False
+        try:
+            frame = self._decode(said)
+            if not isinstance(frame, Credit):
+                return False
+            self._grant(frame.messages)
+        except (*NOT_JSON, ProblemError):
+            return False
+        return True
 
     async def _take(self, said: bytes) -> None:
         try:
@@ -84,6 +106,9 @@ class Talk:
 
     async def _answered(self, frame: Any) -> None:
         try:
+            if isinstance(frame, Credit):
+                self._grant(frame.messages)
+                return
             told = await self._answer(frame)
         except ProblemError as error:
             told = error_frame(error.problem, frame.ref)

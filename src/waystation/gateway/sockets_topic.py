@@ -25,7 +25,6 @@ from waystation.gateway.sockets_frames import (
     TOPIC_FRAMES,
     Commit,
     Committed,
-    Credit,
     PartitionsFrame,
     Ready,
     Send,
@@ -106,16 +105,16 @@ class _Alone:
         )
         with push.meters.subscribed("socket"):
             await socket.say(Ready(subscriber.id))
-            hearing = Talk(socket, TOPIC_FRAMES.client, self._answer)
+            hearing = Talk(socket, TOPIC_FRAMES.client, self._grant, self._answer)
             await until_first(subscriber.run(), hearing.hear())
 
-    async def _answer(self, said: Credit | Commit | Send) -> Any:
+    def _grant(self, messages: int) -> None:
+        assert self._subscriber is not None, "nothing is heard before it is there"
+        check_credit(self._subscriber.credit or 0, messages)
+        self._subscriber.grant(messages)
+
+    async def _answer(self, said: Commit | Send) -> Any:
         match said:
-            case Credit(messages):
-                assert self._subscriber is not None, "nothing is heard before it is there"
-                check_credit(self._subscriber.credit or 0, messages)
-                self._subscriber.grant(messages)
-                return None
             case Send():
                 return await sent(self._clients, self._given.topic, said)
             case Commit():
@@ -148,7 +147,7 @@ class _Member:
             async with consumer_of(self._clients, self._given, assigned, revoked) as consumer:
                 self._consumer = consumer
                 await socket.say(Ready())
-                hearing = Talk(socket, TOPIC_FRAMES.client, self._answer)
+                hearing = Talk(socket, TOPIC_FRAMES.client, self._credits.grant, self._answer)
                 await until_first(self._push_all(consumer, socket), hearing.hear())
 
     async def _push_all(self, consumer: "Consumer", socket: Socket) -> None:
@@ -171,11 +170,8 @@ class _Member:
                 socket.wire.write(b"".join(_message(_encode(one)) for one in told))
                 self._push.meters.pushed.add(len(messages))
 
-    async def _answer(self, said: Credit | Commit | Send) -> Any:
+    async def _answer(self, said: Commit | Send) -> Any:
         match said:
-            case Credit(messages):
-                self._credits.grant(messages)
-                return None
             case Send():
                 return await sent(self._clients, self._given.topic, said)
             case Commit(positions):

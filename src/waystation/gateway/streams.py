@@ -35,6 +35,9 @@ class Wire(Protocol):
     on_lost: Callable[[], object] | None
     """Called once the connection is gone."""
 
+    on_said: Callable[[bytes], bool] | None
+    """Of a WebSocket: called with each message; what it does not take is to be received."""
+
     @property
     def is_open(self) -> bool:
         """Whether what is written may still arrive."""
