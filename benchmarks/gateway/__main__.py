@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gateway``: what POSTs cost a node, and what its other clients notice.
+"""``python -m benchmarks.gateway``: what calls cost a node, and what its other clients notice.
 
 Exit code 0 if everything is as promised, 1 if something falls short.
 """
@@ -11,12 +11,14 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from benchmarks.gateway import beside, posts
+from benchmarks.gateway import beside, posts, queue_calls
 from benchmarks.gateway.rows import Row, render
 from benchmarks.loads.librdkafka import LoadError
 from benchmarks.peers import machine
 from benchmarks.peers.places import CACHE, RESULTS
 from benchmarks.report.results import fresh_directory
+
+_PARTS = ("posts", "beside", "queues")
 
 
 def main() -> int:
@@ -31,6 +33,8 @@ def main() -> int:
         rows += posts.measure(given.posts, given.connections, given.durability, given.data_dir)
     if "beside" in given.parts:
         rows += beside.measure(given.seconds, given.data_dir)
+    if "queues" in given.parts:
+        rows += queue_calls.measure(given.pairs, given.data_dir)
     text = render(rows)
     print(text, flush=True)
     if given.out or not given.quick:
@@ -55,8 +59,9 @@ def _write(given: argparse.Namespace, facts: dict[str, object], text: str, rows:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gateway", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a look of half a minute, no file")
-    parser.add_argument("--parts", nargs="+", default=["posts", "beside"], help="only these")
+    parser.add_argument("--parts", nargs="+", default=_PARTS, help="only these")
     parser.add_argument("--posts", type=int, help="single POSTs per round (60,000, quick 10,000)")
+    parser.add_argument("--pairs", type=int, help="receives and acks per row (20,000, quick 2,000)")
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--durability", default="memory", help="of the topics that are posted to")
     parser.add_argument("--seconds", type=float, help="of each latency load (20, quick 5)")
@@ -64,6 +69,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", help="a directory for the result, instead of a dated one")
     given = parser.parse_args()
     given.posts = given.posts or (10_000 if given.quick else 60_000)
+    given.pairs = given.pairs or (2_000 if given.quick else 20_000)
     given.seconds = given.seconds or (5.0 if given.quick else 20.0)
     return given
 

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.gateway.beside import posting
 from benchmarks.gateway.node import create_topic
 from benchmarks.gateway.posts import _kinds, _rows
+from benchmarks.gateway.queue_calls import _Case, _measured
 from benchmarks.gateway.rows import Row, render
 from tests.support.http_load import Load, get
 
@@ -67,3 +68,12 @@ def test_posts_are_answered_and_counted(topics: BrokerProcess) -> None:
         pass
     assert told["p99_ms"] > 0
     assert 0 < told["rate"] <= 210
+
+
+@pytest.mark.parametrize("case", [_Case(4, 1), _Case(2, 10), _Case(2, 1, is_socket=True)])
+def test_calls_of_queues_take_every_message_once(broker: BrokerProcess, case: _Case) -> None:
+    cpu_s, took_s, pair_ms = _measured(broker, case, 100)
+
+    assert cpu_s > 0
+    assert took_s > 0
+    assert case.is_socket or len(pair_ms) >= 100 // case.limit
