@@ -22,6 +22,7 @@ def test_a_broker_that_was_paused_past_its_lease_serves_again(tmp_path: Path) ->
             Event().wait(1.2)
             kill(broker.pid, signal.SIGCONT)
 
+            client.create("at-once")
             clock = SystemClock()
             woken_at = clock.monotonic()
             while "membership.regained" not in broker.log_path.read_text():

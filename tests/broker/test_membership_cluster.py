@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from tests.support.etcd import EtcdCluster
 from waystation.client.admin import Admin
 from waystation.cluster import keys
+from waystation.cluster.image import ClusterImage
 from waystation.coordination.etcd import EtcdStore
 from waystation.coordination.sqlite import SqliteStore
 from waystation.coordination.store import Lease
@@ -128,6 +129,30 @@ async def test_a_lease_that_ends_while_a_broker_joins_costs_another_try(tmp_path
         assert (await store.get(keys.broker(NodeId(1)))).items
         assert node.broker.image.controller is not None
         await node.stop()
+
+
+async def test_who_slept_past_its_lease_while_it_started_is_registered_when_ready(
+    tmp_path: Path,
+) -> None:
+    class Sleepy(Node):
+        """Is paused, as by the system, when it has just registered."""
+
+        slept = False
+
+        def _reconfigured(self, image: ClusterImage) -> None:
+            super()._reconfigured(image)
+            if image.brokers and not self.slept:
+                self.slept = True
+                sleep(1.2)
+
+    node = Sleepy(settings(tmp_path))
+    await node.start()
+
+    assert node.slept
+    assert node.broker.registered
+    async with Admin(node.bootstrap) as admin:
+        await admin.create_topic(TOPIC)
+    await node.stop()
 
 
 async def test_who_was_cut_off_comes_back_as_another_incarnation(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from waystation.broker.view import ClusterView
 from waystation.cluster.policies import TopicPolicy
 from waystation.cluster.topics import TopicDefaults, TopicSpec
 from waystation.model.errors import StoreUnavailableError
-from waystation.model.ids import TopicPartition
+from waystation.model.ids import NodeId, TopicPartition
 from waystation.runtime.clock import ManualClock
 from waystation.testing.simulated_store import Answer, SimulatedStore, StoreServer, Work
 
@@ -35,7 +35,7 @@ def view() -> ClusterView:
 
 
 async def test_a_topic_that_could_not_be_written_has_an_error(view: ClusterView) -> None:
-    topics = Topics(view, TopicDefaults, new_id)
+    topics = Topics(view, TopicDefaults, new_id, NodeId(1))
 
     outcomes = await topics.create([TopicSpec("payments", 1, 1), TopicSpec("refunds", 1, 1)])
 

@@ -146,7 +146,9 @@ class Broker:
         self.configs = Configs(
             self.node, lambda: self.image, settings, topic_defaults, static, options
         )
-        self.topics = Topics(self._view, self._topic_defaults, lambda: TopicId(chance.new_id()))
+        self.topics = Topics(
+            self._view, self._topic_defaults, lambda: TopicId(chance.new_id()), self.node
+        )
         self.peers = Peers(self.node, lambda: self._acting_on, connect, chance)
         self.producer_ids = ProducerIds(self._view)
         self.share_settings = self._shares_started_with = share_settings
@@ -416,6 +418,11 @@ class Broker:
         return self._membership.broker_epoch
 
     @property
+    def registered(self) -> bool:
+        """Whether the cluster counts on this broker, by what the store last told."""
+        return self._membership.registered
+
+    @property
     def store_silent_s(self) -> float:
         """For how long the coordination store has not answered; nothing while it does."""
         return self._membership.store_silent_s
@@ -430,8 +437,9 @@ class Broker:
         await self._act(ClusterImage(), image)
         await self._holdings.sweep()
         self.relocations.resume()
-        keeping_alive = self._tasks.spawn(self._membership.keep_alive(), "membership")
         following = self._tasks.spawn(self._view.follow(), "cluster-view")
+        await self._membership.confirm()
+        keeping_alive = self._tasks.spawn(self._membership.keep_alive(), "membership")
         # Who no longer hears what the cluster decides must not be counted on: others take over.
         following.add_done_callback(lambda _: keeping_alive.cancel())
         self._tasks.spawn(self.controlling.run(), "controller")

@@ -19,7 +19,7 @@ node is that.  Who decides in a cluster is in ``controller.py``.
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from waystation.broker.keeping_alive import KeepAlive
 from waystation.broker.view import ChangeLostError, ClusterView
@@ -299,26 +299,41 @@ class Membership:
             lease = self._lease
             assert lease is not None, "kept alive before it joined"
             try:
-                if isinstance(lease, DetachableLease):
-                    await self._renew_in_thread(lease)
-                else:
-                    await self._renew(lease)
-            except LeaseExpiredError:
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._renew(lease))
+                    both.create_task(self._watch_registration(lease))
+            except* LeaseExpiredError:
                 self._heard()
                 _events.warning("membership.lost", node=self._node, action="registering anew")
                 await self._rejoin()
 
-    async def _renew(self, lease: Lease) -> None:
-        await asyncio.sleep(self.session_s / _RENEWALS)
+    async def confirm(self) -> None:
+        """See to it that the registration stands, if a start took so long that it may not."""
+        assert self._lease is not None, "confirmed before it joined"
+        if self._clock.monotonic() - self._renewed_at < self.session_s / _RENEWALS:
+            return
         try:
-            await lease.keep_alive()
+            await self._lease.keep_alive()
             self._heard()
-            await self._check_registration(lease)
         except StoreUnavailableError as error:
             _events.warning("membership.not.renewed", node=self._node, reason=str(error))
+        except LeaseExpiredError:
+            _events.warning("membership.lost", node=self._node, action="registering anew")
+            await self._rejoin()
 
-    async def _renew_in_thread(self, lease: DetachableLease) -> None:
+    async def _renew(self, lease: Lease) -> None:
         """Until the lease has ended, which is raised."""
+        if isinstance(lease, DetachableLease):
+            await self._renew_in_thread(lease)
+        while True:
+            await asyncio.sleep(self.session_s / _RENEWALS)
+            try:
+                await lease.keep_alive()
+                self._heard()
+            except StoreUnavailableError as error:
+                _events.warning("membership.not.renewed", node=self._node, reason=str(error))
+
+    async def _renew_in_thread(self, lease: DetachableLease) -> NoReturn:
         news: asyncio.Queue[WaystationError | None] = asyncio.Queue()
         every_s = self.session_s / _RENEWALS
         thread = KeepAlive(lease, self.session_s, every_s, self._clock, news.put_nowait)
@@ -327,7 +342,6 @@ class Membership:
                 match await news.get():
                     case None:
                         self._heard()
-                        await self._check_registration(lease)
                     case LeaseExpiredError() as ended:
                         raise ended
                     case error:
@@ -336,12 +350,14 @@ class Membership:
         finally:
             thread.close()
 
-    async def _check_registration(self, lease: Lease) -> None:
-        """The lease lives; somebody may have deleted what hung on it all the same."""
-        if not self.registered and self._view.newest.revision > self.joined_revision:
-            with contextlib.suppress(StoreUnavailableError):
-                await lease.revoke()
-            raise LeaseExpiredError(f"the registration of broker {self._node} was deleted")
+    async def _watch_registration(self, lease: Lease) -> None:
+        """Until what hangs on the lease is gone: it has ended, or somebody deleted that."""
+        await self._view.until(
+            lambda: not self.registered and self._view.newest.revision > self.joined_revision
+        )
+        with contextlib.suppress(StoreUnavailableError):
+            await lease.revoke()
+        raise LeaseExpiredError(f"the registration of broker {self._node} was deleted")
 
     def _heard(self) -> None:
         """Note that the store answers, and whether that is news."""

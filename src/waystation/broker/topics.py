@@ -2,11 +2,17 @@
 
 The rules are in ``cluster/``; this file only brings decisions to the store.  Each subject of a
 request has its own outcome: one bad topic spoils no other.
+
+A broker that slept for longer than its lease lasts is not registered when it wakes, and is again
+a moment later.  Replicas are not placed in between: there would be no broker to hold them.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
-from waystation.broker.view import ClusterView
+from waystation.broker.view import ClusterView, Decide
 from waystation.cluster.changes import Changes
 from waystation.cluster.image import ClusterImage
 from waystation.cluster.internal_topics import factor_now
@@ -22,21 +28,30 @@ from waystation.filters.selecting import Filter
 from waystation.model.errors import StoreUnavailableError, WaystationError
 from waystation.model.ids import NodeId, TopicId
 
+T = TypeVar("T")
 Outcomes = dict[str, TopicPlan | WaystationError]
+
+_BACK_WITHIN_S = 5.0
+
+
+class _AwayError(Exception):
+    """The broker that decides is not registered at the moment."""
 
 
 class Topics:
     """Changes to the cluster's topics, through one broker."""
 
-    __slots__ = ("_defaults", "_new_id", "_view", "after", "along", "check")
+    __slots__ = ("_defaults", "_new_id", "_node", "_view", "after", "along", "check")
 
     def __init__(
         self,
         view: ClusterView,
         defaults: Callable[[], TopicDefaults],
         new_id: Callable[[], TopicId],
+        node: NodeId,
     ) -> None:
         self._view = view
+        self._node = node
         self._defaults = defaults
         self._new_id = new_id
         self.along: Callable[[ClusterImage, str], list[Changes]] = lambda _image, _name: []
@@ -56,7 +71,7 @@ class Topics:
             return outcomes, [] if validate_only else [plan.changes for plan in plans]
 
         try:
-            outcomes = await self._view.change(decide)
+            outcomes = await self._place(decide)
         except StoreUnavailableError as error:
             return {spec.name: error for spec in specs}
         await self.after()
@@ -100,7 +115,7 @@ class Topics:
             changes = add_partitions(image, name, count, assignments, share_machines=share)
             return None, [] if validate_only else [changes]
 
-        await self._view.change(decide)
+        await self._place(decide)
         await self.after()
 
     async def configure(
@@ -115,6 +130,22 @@ class Topics:
 
         await self._view.change(decide_all)
         await self.after()
+
+    async def _place(self, decide: Decide[T]) -> T:
+        """Carry out what needs brokers, once this one is among them."""
+
+        def with_itself(image: ClusterImage) -> tuple[T, Iterable[Changes]]:
+            if self._node not in image.brokers:
+                raise _AwayError
+            return decide(image)
+
+        try:
+            return await self._view.change(with_itself)
+        except _AwayError:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BACK_WITHIN_S):
+                    await self._view.until(lambda: self._node in self._view.image.brokers)
+            return await self._view.change(decide)
 
 
 async def _nothing() -> None:

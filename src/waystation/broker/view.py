@@ -132,8 +132,12 @@ class ClusterView:
 
     async def reached(self, revision: int) -> None:
         """Wait until this broker has acted on ``revision``."""
+        await self.until(lambda: self.image.revision >= revision)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until ``holds``, which is asked when an image was heard of, or acted on."""
         async with self._moved:
-            await self._moved.wait_for(lambda: self.image.revision >= revision)
+            await self._moved.wait_for(holds)
 
     async def change(self, decide: Decide[T], leases: Mapping[str, LeaseId] | None = None) -> T:
         """Decide on the newest image, write, and wait until this broker has acted on it.

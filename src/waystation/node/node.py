@@ -265,7 +265,9 @@ class Node:
 
     def _waiting_for(self) -> list[str]:
         offline = [f"{one.path} is offline" for one in self._directories if one.offline]
-        return offline if self.ready else ["the broker", *offline]
+        if not self.ready:
+            return ["the broker", *offline]
+        return offline if self.broker.registered else ["its place in the cluster", *offline]
 
     def _advertised(self) -> Address:
         """Where clients are told to connect; they cannot connect to a wildcard."""
