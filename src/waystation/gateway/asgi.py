@@ -35,6 +35,7 @@ from waystation.gateway.sockets import (
     error_frame,
 )
 from waystation.gateway.streams import Pushed, Send, Stream, Streams, Wire
+from waystation.gateway.suggesting import near_paths
 from waystation.model.errors import WaystationError
 from waystation.telemetry.logs import get_logger
 
@@ -160,11 +161,13 @@ class Gateway:
             ) from None
         found = self._routes.find(parts)
         if found is None:
+            near = near_paths(parts, {route.path for route in self._routes.all})
+            meant = f"did you mean {' or '.join(near)}? " if near else ""
             raise refusal(
                 404,
                 "no-such-path",
                 f"there is nothing at {scope['path']}",
-                remedy="GET /openapi.json lists every call, GET /docs shows them",
+                remedy=f"{meant}GET /openapi.json lists every call, GET /docs shows them",
             )
         methods, values = found
         route = methods.get("GET" if method == "HEAD" else method)

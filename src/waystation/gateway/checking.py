@@ -13,14 +13,15 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from waystation.gateway.problems import ProblemError, refusal
+from waystation.gateway.problems import Problem, ProblemError, refusal
 from waystation.gateway.routes import JSON, NDJSON, Route
 from waystation.gateway.slicing import SLICE_BYTES, sliced
+from waystation.gateway.suggesting import did_you_mean, fields_at
 
 __all__ = ["NOT_JSON", "Checked", "decoded"]
 
 _AT: Final = re.compile(r" - at `(?:key in )?\$(?:\.|\[\.\.\.\]\.?)?([^`]*)`$")
-_NAMED: Final = re.compile(r"field `([^`]+)`")
+_NAMED: Final = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
 _MOST_PARAMETERS: Final = 50
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 _FITTING: Final = "GET /openapi.json says what fits"
@@ -37,19 +38,19 @@ class Checked:
     def parameters(self, values: list[str], query: bytes) -> Any:
         """The parameters of the path, of which ``values`` are the parts, and of the query."""
         if self._params is None:
-            if query:
-                raise _unknown_parameter(_query(query))
+            for name in _query(query) if query else ():
+                raise self._unknown(name)
             return None
         given: dict[str, str] = dict(zip(self._names, values, strict=True))
         if query:
             for name, value in _query(query).items():
-                if name in given:
-                    raise _unknown_parameter({name: value})
+                if name in given or name not in self._known:
+                    raise self._unknown(name)
                 given[name] = value
         try:
             return msgspec.convert(given, self._params, strict=False)
         except msgspec.ValidationError as error:
-            raise _invalid("parameter", error) from None
+            raise _invalid("parameter", error, self._params) from None
 
     async def body(self, body: bytes, headers: Mapping[bytes, bytes]) -> Any:
         """The body as the route's type, or as a list of it if it came as NDJSON."""
@@ -61,8 +62,13 @@ class Checked:
             try:
                 return await sliced(body, self._decoder.decode)
             except NOT_JSON as error:
-                raise _told(error) from None
-        return decoded(self._decoder.decode, body)
+                raise _told(error, self.route.body) from None
+        try:
+            return decoded(self._decoder.decode, body)
+        except ProblemError as error:
+            if self.route.many and _is_many(error.problem, body):
+                raise ProblemError(self._elsewhere(error.problem)) from None
+            raise
 
     def check_media_type(self, headers: Mapping[bytes, bytes]) -> None:
         """A problem if the body comes as something else than the route takes."""
@@ -100,13 +106,34 @@ class Checked:
         if plain in self.route.media_types or "*/*" in self.route.media_types:
             return False
         fitting = [*self.route.media_types, *([NDJSON] if self.route.lines is not None else [])]
-        raise refusal(
+        error = refusal(
             415,
             "unsupported-media-type",
             f"the body comes as {plain!r}" if plain else "the body's type is not said",
             field="Content-Type",
             remedy=f"send it as {' or '.join(fitting)}",
         )
+        if self.route.many and plain == NDJSON:
+            raise ProblemError(self._elsewhere(error.problem))
+        raise error
+
+    def _elsewhere(self, problem: Problem) -> Problem:
+        remedy = f"many at once go to POST {self.route.many}; here {problem.remedy}"
+        return msgspec.structs.replace(problem, remedy=remedy)
+
+    def _unknown(self, name: str) -> ProblemError:
+        known = [one for one in self._known if one not in self._names]
+        return refusal(
+            400,
+            "invalid-parameter",
+            f"there is no parameter {name!r} in the query of this call",
+            field=name,
+            remedy=did_you_mean(name, known) if known else "leave it away: the call has none",
+        )
+
+    @cached_property
+    def _known(self) -> tuple[str, ...]:
+        return () if self._params is None else fields_at(self._params, "")
 
     @cached_property
     def _decoder(self) -> "msgspec.json.Decoder[Any]":
@@ -122,12 +149,12 @@ def decoded(decode: Any, body: bytes, at: str | None = None) -> Any:
     try:
         return decode(body)
     except NOT_JSON as error:
-        raise _told(error, at) from None
+        raise _told(error, decode.__self__.type, at) from None
 
 
-def _told(error: Exception, at: str | None = None) -> ProblemError:
+def _told(error: Exception, kind: Any, at: str | None = None) -> ProblemError:
     if isinstance(error, msgspec.ValidationError):
-        return _invalid("field", error, at)
+        return _invalid("field", error, kind, at)
     return refusal(
         400,
         "malformed-json",
@@ -135,6 +162,11 @@ def _told(error: Exception, at: str | None = None) -> ProblemError:
         field=at or "body",
         remedy="send JSON in UTF-8; if you do, something on the way has cut it",
     )
+
+
+def _is_many(problem: Problem, body: bytes) -> bool:
+    """Whether what is wrong with ``body`` is that it holds several where one is taken."""
+    return problem.field in ("messages", "records") or body.lstrip()[:1] == b"["
 
 
 def _query(query: bytes) -> dict[str, str]:
@@ -166,28 +198,25 @@ def _query(query: bytes) -> dict[str, str]:
     return found
 
 
-def _unknown_parameter(given: Mapping[str, str]) -> ProblemError:
-    name = next(iter(given), "")
-    return refusal(
-        400,
-        "invalid-parameter",
-        f"there is no parameter {name!r} in the query of this call",
-        field=name,
-        remedy=f"leave it away; {_FITTING}",
-    )
-
-
-def _invalid(what: str, error: msgspec.ValidationError, line: str | None = None) -> ProblemError:
+def _invalid(
+    what: str, error: msgspec.ValidationError, kind: Any, line: str | None = None
+) -> ProblemError:
+    """The problem of what does not fit a ``kind``, with the field, and what would fit there."""
     told = str(error)
     at = _AT.search(told)
     field = at[1] if at else ""
-    named = _NAMED.search(told)
-    if named:
-        field = f"{field}.{named[1]}" if field else named[1]
+    remedy = _FITTING
+    if named := _NAMED.match(told):
+        how, name = named.groups()
+        known = fields_at(kind, field)
+        remedy = f"add {name}; {_FITTING}" if how == "missing required" else remedy
+        if how == "contains unknown" and known:
+            remedy = did_you_mean(name, known)
+        field = f"{field}.{name}" if field else name
     return refusal(
         400,
         f"invalid-{what}",
         told.replace("`", "'"),
         field=": ".join(filter(None, (line, field))) or "body",
-        remedy=_FITTING,
+        remedy=remedy,
     )

@@ -228,6 +228,7 @@ PRODUCING = [
         handler=send_message,
         parameters=TopicParams,
         body=NewMessage,
+        many="/v1/topics/{topic}/messages/batch",
         answer=Place,
         header_fields=(ONCE_HEADER,),
         errors=(403, 422, 429, 504),

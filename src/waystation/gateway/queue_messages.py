@@ -299,6 +299,7 @@ def queue_message_routes(holders: QueueHolders) -> list[Route]:
             handler=send_to_queue,
             parameters=SendParams,
             body=NewQueueMessage,
+            many="/v1/queues/{queue}/messages/batch",
             answer=Place,
             header_fields=(ONCE_HEADER,),
             errors=(403, 422, 429, 504),

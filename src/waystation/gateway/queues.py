@@ -11,7 +11,15 @@ from msgspec import Meta
 from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.queue_holders import QueueHolders, QueueOf
 from waystation.gateway.routes import Call, Params, Reply, Route
-from waystation.gateway.topics import Config, ConfigChange, Count, TopicName, config_of
+from waystation.gateway.topics import (
+    Config,
+    ConfigChange,
+    Count,
+    OptionValue,
+    TopicName,
+    as_text,
+    config_of,
+)
 from waystation.model.errors import ErrorCode, UnknownTopicError, WaystationError
 
 if TYPE_CHECKING:
@@ -71,11 +79,11 @@ class NewQueue(Params, frozen=True):
         bool, Meta(description="Also what is in the topic already; false: only what comes.")
     ] = True
     config: Annotated[
-        dict[str, str], Meta(description="Further options of the group, by name.")
+        dict[str, OptionValue], Meta(description="Further options of the group, by name.")
     ] = msgspec.field(default_factory=dict)
-    topic_config: Annotated[dict[str, str], Meta(description="Options of the topic, by name.")] = (
-        msgspec.field(default_factory=dict)
-    )
+    topic_config: Annotated[
+        dict[str, OptionValue], Meta(description="Options of the topic, by name.")
+    ] = msgspec.field(default_factory=dict)
 
 
 class CreatedQueue(msgspec.Struct, frozen=True):
@@ -166,8 +174,8 @@ async def create_queue(call: Call[None, NewQueue]) -> Reply:
         dead_letter_topic=wanted.dead_letter_topic,
         delays=wanted.delays,
         from_start=wanted.from_start,
-        topic_configs=wanted.topic_config,
-        group_configs=wanted.config,
+        topic_configs=as_text(wanted.topic_config),
+        group_configs=as_text(wanted.config),
     )
     made = CreatedQueue(wanted.name, wanted.group or wanted.name, is_new)
     return Reply(msgspec.json.encode(made), 201 if is_new else 200)
@@ -201,7 +209,7 @@ async def change_queue_config(call: Call[QueueParams, ConfigChange]) -> Config:
     await check_queue(call.clients, call.parameters.queue)
     admin, group = await call.clients.admin(), call.parameters.of.group
     if call.body.set or call.body.unset:
-        await admin.alter_configs(group=group, set=call.body.set, unset=call.body.unset)
+        await admin.alter_configs(group=group, set=as_text(call.body.set), unset=call.body.unset)
     return config_of(await admin.describe_configs(group=group))
 
 

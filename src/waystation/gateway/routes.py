@@ -104,6 +104,8 @@ class Route:
     """The type of one line of an NDJSON body, which then comes as a list, if one is taken too."""
     streamed: bool = False
     """The body is handed over as it comes (``incoming.py``); ``body`` is the type of a line."""
+    many: str = ""
+    """The path where many at once go, if a caller might try it here."""
     body_optional: bool = False
     """An empty body counts as ``{}``."""
     media_types: tuple[str, ...] = (JSON,)

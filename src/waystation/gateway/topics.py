@@ -14,7 +14,17 @@ from waystation.model.ids import TopicPartition
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
 
-__all__ = ["TOPICS", "Config", "ConfigChange", "Count", "TopicName", "TopicParams", "config_of"]
+__all__ = [
+    "TOPICS",
+    "Config",
+    "ConfigChange",
+    "Count",
+    "OptionValue",
+    "TopicName",
+    "TopicParams",
+    "as_text",
+    "config_of",
+]
 
 TopicName = Annotated[
     str,
@@ -29,6 +39,10 @@ TopicName = Annotated[
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+OptionValue = str | int | float | bool
+"""Options are text; numbers and booleans may be written as what they are."""
 
 
 class TopicParams(Params, frozen=True):
@@ -51,7 +65,7 @@ class NewTopic(Params, frozen=True):
     name: TopicName
     partitions: Count | None = None
     replication_factor: Annotated[int, msgspec.Meta(ge=1, le=2**15 - 1)] | None = None
-    config: dict[str, str] = msgspec.field(default_factory=dict)
+    config: dict[str, OptionValue] = msgspec.field(default_factory=dict)
     """Options by name, such as retention.ms."""
 
 
@@ -110,7 +124,7 @@ class Config(msgspec.Struct, frozen=True):
 class ConfigChange(Params, frozen=True):
     """Options to set, and others to return to their default."""
 
-    set: dict[str, str] = msgspec.field(default_factory=dict)
+    set: dict[str, OptionValue] = msgspec.field(default_factory=dict)
     unset: list[str] = msgspec.field(default_factory=list)
 
 
@@ -134,7 +148,7 @@ async def create_topic(call: Call[None, NewTopic]) -> Topic:
         wanted.name,
         wanted.partitions,
         replication_factor=wanted.replication_factor,
-        configs=wanted.config,
+        configs=as_text(wanted.config),
     )
     return Topic(made.name, str(made.id), made.partitions, made.replication_factor)
 
@@ -189,7 +203,7 @@ async def change_config(call: Call[TopicParams, ConfigChange]) -> Config:
     admin, topic = await call.clients.admin(), call.parameters.topic
     await admin.describe_topic(topic)
     if call.body.set or call.body.unset:
-        await admin.alter_configs(topic, set=call.body.set, unset=call.body.unset)
+        await admin.alter_configs(topic, set=as_text(call.body.set), unset=call.body.unset)
     return config_of(await admin.describe_configs(topic))
 
 
@@ -239,6 +253,14 @@ async def _check_within(admin: "Admin", topic: str, partition: int, offset: int)
 def _brief(topic: TopicDescription) -> Topic:
     replicas = min((len(one.replicas) for one in topic.partitions), default=0)
     return Topic(topic.name, str(topic.id), len(topic.partitions), replicas, topic.internal)
+
+
+def as_text(options: Mapping[str, OptionValue]) -> dict[str, str]:
+    """Options as they are kept: ``true`` is "true"."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+    }
 
 
 def config_of(entries: Mapping[str, ConfigEntry]) -> Config:
