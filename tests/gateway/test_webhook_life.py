@@ -16,6 +16,10 @@ from tests.support.soak import count
 from tests.support.webhook_calls import LOOPBACK, make_topic, make_webhook, send, show, until
 from tests.support.webhook_receiver import OK, Hook, Receiver, Reply
 
+from waystation.coordination.sqlite import SqliteStore
+from waystation.gateway.webhook_definitions import Claim
+from waystation.gateway.webhook_figures import Figures, GivenUp
+from waystation.gateway.webhook_store import WEBHOOKS_MOST, WebhookStore
 from waystation.testing.process import BrokerProcess
 
 COUNT = count(60, 5_000)
@@ -71,10 +75,13 @@ def test_nodes_share_the_work_and_the_rest_goes_on_when_one_dies(tmp_path: Path)
         with HttpClient(cluster.brokers[1].http) as http:
             make_topic(http, "orders", 3, replication_factor=3)
             made = make_webhook(http, "orders", receiver.url)
+            make_topic(http, "brief", 3, replication_factor=3)
+            make_webhook(http, "brief", receiver.url)
         for number in cluster.ids:
             with HttpClient(cluster.brokers[number].http) as http:
                 until(lambda http=http: show(http, "orders")["state"]["status"] == "delivering")
-        until(lambda: len(_members(cluster)) == 3, "every node has joined")
+        for name in ("orders", "brief"):
+            until(lambda name=name: len(_members(cluster, name)) == 3, "every node has joined")
         with HttpClient(cluster.brokers[2].http) as http:
             send(http, "orders", *(f"first-{n}" for n in range(COUNT)))
             receiver.until(lambda: len(receiver.hooks) >= COUNT)
@@ -96,6 +103,9 @@ def test_nodes_share_the_work_and_the_rest_goes_on_when_one_dies(tmp_path: Path)
         receiver.answer = dying
         with HttpClient(cluster.brokers[1].http) as http:
             send(http, "orders", *(f"second-{n}" for n in range(COUNT)))
+            receiver.until(lambda: cluster.running == {1, 2})
+            assert http.ask("DELETE", "/v1/webhooks/brief").status == 204
+            assert http.get("/v1/webhooks/brief").status == 404
             wanted = {f"second-{n}" for n in range(COUNT)}
             receiver.until(lambda: wanted <= set(receiver.values), "the others go on")
             until(lambda: show(http, "orders")["pending"] == 0)
@@ -103,6 +113,9 @@ def test_nodes_share_the_work_and_the_rest_goes_on_when_one_dies(tmp_path: Path)
             assert changed.status == 200
         with HttpClient(cluster.brokers[2].http) as http:
             assert show(http, "orders")["concurrency"] == 2
+            assert len(_members(cluster, "brief")) <= 1, "nobody but the dead"
+            until(lambda: http.get("/v1/groups/webhook.brief").status == 404, "its group goes too")
+            make_webhook(http, "brief", receiver.url, begin="earliest")
         cluster.brokers[3].kill()
 
 
@@ -111,8 +124,52 @@ def _partitions(http: HttpClient, topic: str) -> list[dict[str, int]]:
     return found
 
 
-def _members(cluster: ProcessCluster) -> list[object]:
+def _members(cluster: ProcessCluster, name: str) -> list[object]:
     with HttpClient(cluster.brokers[1].http) as http:
-        answer = http.get("/v1/groups/webhook.orders")
+        answer = http.get(f"/v1/groups/webhook.{name}")
         found: list[object] = answer.json["members"] if answer.status == 200 else []
         return found
+
+
+async def test_what_a_node_that_is_gone_began_to_delete_is_deleted_by_another(
+    tmp_path: Path,
+) -> None:
+    broker = BrokerProcess(tmp_path / "data", http="127.0.0.1:0", options=LOOPBACK)
+    with Receiver() as receiver, broker.start():
+        with HttpClient(broker.http) as http:
+            make_topic(http, "orders")
+            make_webhook(http, "orders", receiver.url)
+            send(http, "orders", "one")
+            until(lambda: show(http, "orders")["state"]["delivered"] == 1)
+            assert http.ask("POST", "/v1/webhooks/orders/pause").status == 200
+        broker.stop()
+        broker.start()
+        with HttpClient(broker.http) as http:
+            assert show(http, "orders")["state"]["delivered"] == 1, "figures outlive their node"
+        broker.stop()
+
+        async with SqliteStore(tmp_path / "data" / "cluster.sqlite") as store:
+            await WebhookStore(store, 99).delete("orders", Claim(99, until_ms=0))
+            kept = b"".join(one.value for one in (await store.get("")).items.values())
+            assert b"whsec_" not in kept, "secrets are the first to go"
+
+        broker.start()
+        with HttpClient(broker.http) as http:
+            until(lambda: http.get("/v1/groups/webhook.orders").status == 404)
+            make_webhook(http, "orders", receiver.url, begin="earliest")
+            receiver.until(lambda: receiver.values == ["one", "one"])
+        broker.stop()
+
+
+async def test_figures_of_many_webhooks_with_long_errors_fit_into_any_store(
+    tmp_path: Path,
+) -> None:
+    figures = Figures()
+    figures.gave_up([GivenUp(2**31, 2**62, 50, "\U0001f4a5" * 300, 2**42) for _ in range(20)])
+    figures.went_wrong(1, "\U0001f4a5" * 300, 2**42)
+    async with SqliteStore(tmp_path / "store.sqlite") as store:
+        here = WebhookStore(store, 1)
+        await here.publish({f"w{n}": figures for n in range(WEBHOOKS_MOST)})
+
+        assert set(await here.own_figures()) == {f"w{n}" for n in range(WEBHOOKS_MOST)}
+        assert (await WebhookStore(store, 2).figures("w7"))["w7"]["1"].dead == 20

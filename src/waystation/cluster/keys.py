@@ -15,7 +15,7 @@
 ``drains/<node>``                   an operator wants the node to hold nothing
 ``ids/<kind>``                      counters: producer ids, broker and controller epochs
 ``webhooks/<name>``                 a webhook; the gateway's own, no part of the image
-``webhook-figures/<node>``          what a node has delivered of them, likewise
+``webhook-figures/<name>/<node>``   what a node has delivered of it, likewise
 ==================================  ========================================================
 
 Partition states are keyed by topic id, so those of a deleted topic never meet its namesake.

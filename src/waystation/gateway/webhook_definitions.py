@@ -10,10 +10,17 @@ import msgspec
 
 from waystation.sharing.states import DELIVERIES_MAX
 
-__all__ = ["Definition", "group_of"]
+__all__ = ["Claim", "Definition", "group_of"]
 
 _LOCK_SPARE_MS: Final = 15_000
 """How much longer a message is locked than its request may take."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Which node works at something, and until when others leave it alone."""
+
+    node: int
+    until_ms: int
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +45,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     is_ready: bool = False
     """Whether its group was told everything: before, nobody delivers."""
+    leaving: Claim | None = None
+    """Who sees to it that it goes, once it was deleted (``webhook_leaving.py``)."""
 
     def __repr__(self) -> str:
         """Without the secret: whatever is logged shows no more."""
@@ -51,7 +60,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def runs(self) -> bool:
         """Whether nodes deliver."""
-        return self.is_ready and not self.paused
+        return self.is_ready and not self.paused and self.leaving is None
+
+    def left_by(self, claim: Claim) -> "Definition":
+        """What is kept of it until everything else is gone, which is little."""
+        return msgspec.structs.replace(self, secret="", is_ready=False, leaving=claim)
 
     def group_configs(self) -> dict[str, str]:
         """What the share group is told.

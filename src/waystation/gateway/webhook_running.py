@@ -5,6 +5,7 @@ few seconds, so that any node can tell of all.
 """
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from waystation.coordination.store import CoordinationStore
 from waystation.gateway.settings import GatewaySettings
 from waystation.gateway.webhook_definitions import Definition
 from waystation.gateway.webhook_figures import Figures, together
+from waystation.gateway.webhook_leaving import Leavings
 from waystation.gateway.webhook_meters import declare_meters, forget_meter, webhook_meter
 from waystation.gateway.webhook_store import WebhookStore
 from waystation.gateway.webhook_targets import parse_networks
@@ -22,6 +24,7 @@ from waystation.telemetry.logs import get_logger
 from waystation.telemetry.metrics import Registry
 
 if TYPE_CHECKING:
+    from waystation.client.admin import Admin
     from waystation.client.transport import Connect
     from waystation.gateway.clients import Clients
     from waystation.gateway.webhook_delivery import Delivery
@@ -59,11 +62,13 @@ class Webhooks:
         self._wanted: dict[str, Definition] = {}
         self._told = asyncio.Event()
         self._deliveries: dict[str, Delivery] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._figures: dict[str, Figures] = {}
         self._clients: Clients | None = None
         self._poster: Poster | None = None
         self._making = asyncio.Lock()
         self._tasks = Tasks()
+        self.leavings = Leavings(self.store, node, self._admin, clock)
         declare_meters(registry)
         registry.computed(
             "waystation_webhooks_failing",
@@ -80,11 +85,12 @@ class Webhooks:
     async def aclose(self) -> None:
         """Give back what is held, and close all connections to targets."""
         await self._tasks.aclose()
-        await asyncio.gather(*(one.aclose() for one in self._deliveries.values()))
+        await self.leavings.aclose()
+        await self._closed(self._deliveries.values())
         if self._figures:
             with suppress(StoreUnavailableError, TimeoutError):
                 async with asyncio.timeout(1):
-                    await self._publish()
+                    await self._publish(self._figures)
         if self._poster is not None:
             await self._poster.aclose()
         if self._clients is not None:
@@ -99,18 +105,33 @@ class Webhooks:
 
     async def figures(self, webhook: Definition) -> Figures:
         """What all nodes have done for a webhook."""
+        published = await self.store.figures(webhook.name)
+        return self._added_up(webhook, published.get(webhook.name, {}))
+
+    async def figures_of_all(self, webhooks: Iterable[Definition]) -> list[Figures]:
+        """The same of many, for one look at the store."""
+        published = await self.store.figures()
+        return [self._added_up(one, published.get(one.name, {})) for one in webhooks]
+
+    def _added_up(self, webhook: Definition, published: Mapping[str, Figures]) -> Figures:
         now = self.clock.now()
-        own = self._figures.get(webhook.name, Figures())
-        own.told_ms = now
-        others = [one.get(webhook.name) for one in await self.store.figures_of_others()]
-        every = [own, *(one for one in others if one is not None)]
-        return together((one for one in every if one.created_ms == webhook.created_ms), now)
+        nodes = dict(published)
+        own = self._figures.get(webhook.name)
+        if own is not None:
+            own.told_ms = now
+            nodes[str(self._node)] = own
+        every = (one for one in nodes.values() if one.created_ms == webhook.created_ms)
+        return together(every, now)
 
     # --- following ------------------------------------------------------------------------------
 
     def _hear(self, webhooks: dict[str, Definition]) -> None:
         self._wanted = {name: one for name, one in webhooks.items() if one.runs}
+        self._figures = {name: one for name, one in self._figures.items() if name in webhooks}
         self._told.set()
+        for name, one in webhooks.items():
+            if one.leaving is not None:
+                self.leavings.see_to(name)
 
     async def _keep_up(self) -> None:
         """Let what is delivered be what is wanted, and tell how it goes."""
@@ -129,13 +150,23 @@ class Webhooks:
     async def _adjust(self) -> None:
         wanted = dict(self._wanted)
         over = [name for name, one in self._deliveries.items() if wanted.get(name) != one.webhook]
-        await asyncio.gather(*(self._deliveries.pop(name).aclose() for name in over))
+        await self._closed([self._deliveries.pop(name) for name in over])
         for name in over:
             if name not in wanted:
                 forget_meter(self._registry, name)
         for name, webhook in wanted.items():
             if name not in self._deliveries:
-                self._deliveries[name] = await self._begin(webhook)
+                try:
+                    self._deliveries[name] = await self._begin(webhook)
+                except Exception as error:  # one that cannot begin must not keep others from it
+                    _events.error("webhook.not.begun", webhook=name, exc_info=error)
+
+    async def _closed(self, deliveries: "Iterable[Delivery]") -> None:
+        """Close them, and wait for all that are being closed; who is cancelled cancels none."""
+        self._closing |= {asyncio.create_task(one.aclose()) for one in deliveries}
+        if self._closing:
+            await asyncio.wait(self._closing)
+            self._closing.clear()
 
     async def _begin(self, webhook: Definition) -> "Delivery":
         from waystation.gateway.webhook_delivery import Delivery
@@ -164,18 +195,21 @@ class Webhooks:
         while True:
             await asyncio.sleep(_PUBLISH_S)
             now = {name: _facts(one) for name, one in self._figures.items()}
-            if now != last or any(map(self._is_failing, self._deliveries)):
-                with suppress(StoreUnavailableError):
-                    await self._publish()
-                    last = now
+            news = [name for name, facts in now.items() if facts != last.get(name)]
+            failing = [name for name in self._deliveries if self._is_failing(name)]
+            with suppress(StoreUnavailableError):
+                await self._publish({*news, *failing})
+                last = now
 
-    async def _publish(self) -> None:
-        for one in self._figures.values():
+    async def _publish(self, names: Iterable[str]) -> None:
+        told = {name: one for name in names if (one := self._figures.get(name)) is not None}
+        for one in told.values():
             one.told_ms = self.clock.now()
-        await self.store.publish(self._figures)
+        await self.store.publish(told)
 
     def _is_failing(self, name: str) -> bool:
-        return self._figures[name].failing_since_ms is not None
+        known = self._figures.get(name)
+        return known is not None and known.failing_since_ms is not None
 
     # --- made when needed -----------------------------------------------------------------------
 
@@ -187,6 +221,9 @@ class Webhooks:
                 self._bootstrap, self._connect, waiting=_WAITING, message_bytes=_MESSAGE_BYTES
             )
         return self._clients
+
+    async def _admin(self) -> "Admin":
+        return await self._reached().admin()
 
     def _new_poster(self) -> "Poster":
         from waystation.gateway.webhook_posting import Poster

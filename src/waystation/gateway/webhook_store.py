@@ -6,10 +6,10 @@
 3. Secrets are in the store and nowhere else: no topic and no request of the Kafka protocol
    shows them.
 
-==========================  ==============================================================
-``webhooks/<name>``         a definition
-``webhook-figures/<node>``  what one node has delivered, failed at, and why, by webhook
-==========================  ==============================================================
+=================================  =======================================================
+``webhooks/<name>``                a definition, also of one that is being forgotten
+``webhook-figures/<name>/<node>``  what one node has delivered, failed at, and why
+=================================  =======================================================
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from waystation.coordination.store import ABSENT, CoordinationStore, Versioned
-from waystation.gateway.webhook_definitions import Definition
+from waystation.gateway.webhook_definitions import Claim, Definition
 from waystation.gateway.webhook_figures import Figures
 from waystation.model.errors import CompactedError, StoreUnavailableError
 from waystation.telemetry.logs import get_logger
@@ -30,10 +30,16 @@ WEBHOOKS_MOST: Final = 200
 _DEFINITIONS, _FIGURES = "webhooks/", "webhook-figures/"
 _TRIES: Final = 10
 _PAUSE_S: Final = 0.5
+_NAMESAKE_GONE_S: Final = 20.0
+"""How long a new webhook waits for its name: nodes that were killed are members for 9 s."""
+_LOOK_AGAIN_S: Final = 0.05
+_TOGETHER: Final = 40
+"""Figures of how many webhooks go in one transaction: at most 20 KB each, of its 900 KB."""
 
 _events = get_logger("webhooks")
 _definition: Final = msgspec.json.Decoder(Definition)
-_figures: Final = msgspec.json.Decoder(dict[str, Figures])
+_figures: Final = msgspec.json.Decoder(Figures)
+_encoded: Final = msgspec.json.Encoder().encode
 
 
 class Kept(NamedTuple):
@@ -48,22 +54,23 @@ class WebhookStore:
 
     def __init__(self, store: CoordinationStore, node: int) -> None:
         self._store = store
-        self._figures_key = f"{_FIGURES}{node}"
+        self._node = str(node)
 
     async def all(self) -> dict[str, Definition]:
         """Every webhook by name."""
-        return (await self._read())[0]
+        known, _ = await self._read()
+        return {name: one for name, one in known.items() if one.leaving is None}
 
     async def find(self, name: str) -> Kept:
         """One of them; a problem, if there is none of that name."""
-        item = (await self._store.get(_DEFINITIONS + name)).items.get(_DEFINITIONS + name)
-        if item is None:
+        kept = await self._find(name)
+        if kept is None or kept.definition.leaving is not None:
             raise _unknown(name)
-        return Kept(_definition.decode(item.value), item.version)
+        return kept
 
     async def add(self, new: Definition) -> None:
-        """Keep a new one; a problem, if its name is taken."""
-        if len(await self.all()) >= WEBHOOKS_MOST:
+        """Keep a new one; a problem, if its name is taken, or not free in time."""
+        if len((await self._read())[0]) >= WEBHOOKS_MOST:
             raise _refusal(
                 409,
                 "too-many-webhooks",
@@ -71,14 +78,13 @@ class WebhookStore:
                 field=None,
                 remedy="delete one that is not needed",
             )
-        if not await self._put(new, ABSENT):
-            raise _refusal(
-                409,
-                "webhook-exists",
-                f"there is a webhook {new.name} already",
-                field="name",
-                remedy="choose another name, PATCH it, or delete it",
-            )
+        ends_at = asyncio.get_running_loop().time() + _NAMESAKE_GONE_S
+        while not await self._put(new, ABSENT):
+            if await self.leaving(new.name) is None:
+                raise _taken(new.name, "there is a webhook {name} already")
+            if asyncio.get_running_loop().time() > ends_at:
+                raise _taken(new.name, "webhook {name} is being deleted, and not gone yet")
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def change(self, name: str, decide: Callable[[Definition], Definition]) -> Definition:
         """Let ``decide`` make another of it; again, if somebody else was faster."""
@@ -89,14 +95,33 @@ class WebhookStore:
                 return wanted
         raise _busy(name)
 
-    async def delete(self, name: str) -> Definition:
-        """Keep it no longer."""
+    async def delete(self, name: str, claim: Claim) -> Definition:
+        """Mark it as leaving, for ``claim`` to see to the rest."""
         for _ in range(_TRIES):
             known, version = await self.find(name)
-            key = _DEFINITIONS + name
-            if (await self._store.txn({key: version}, {}, [key])).succeeded:
+            if await self._put(known.left_by(claim), version):
                 return known
         raise _busy(name)
+
+    async def leaving(self, name: str) -> Kept | None:
+        """One that was deleted and is not gone yet."""
+        kept = await self._find(name)
+        return None if kept is None or kept.definition.leaving is None else kept
+
+    async def claim(self, kept: Kept, claim: Claim) -> int | None:
+        """Say who sees to one that leaves; its new version, ``None`` if somebody was faster."""
+        key = _DEFINITIONS + kept.definition.name
+        value = _encoded(kept.definition.left_by(claim))
+        done = await self._store.txn({key: kept.version}, {key: value})
+        return done.versions[key] if done.succeeded else None
+
+    async def forget(self, name: str, version: int) -> None:
+        """Keep nothing of it any more; its name is free."""
+        figures = list((await self._store.get(f"{_FIGURES}{name}/")).items)
+        key = _DEFINITIONS + name
+        for at in range(0, len(figures), _TOGETHER):
+            await self._store.txn({key: version}, {}, figures[at : at + _TOGETHER])
+        await self._store.txn({key: version}, {}, [key])
 
     async def follow(self, tell: Callable[[dict[str, Definition]], None]) -> None:
         """Tell of all webhooks, now and whenever one changes, for as long as the store is open."""
@@ -121,21 +146,33 @@ class WebhookStore:
             finally:
                 watch.close()
 
-    async def publish(self, figures: dict[str, Figures]) -> None:
-        """Let other nodes know what this one has done."""
-        await self._store.txn({}, {self._figures_key: msgspec.json.encode(figures)})
+    async def publish(self, figures: Mapping[str, Figures]) -> None:
+        """Let other nodes know what this one has done for webhooks."""
+        puts = {self._figures_key(name): _encoded(one) for name, one in figures.items()}
+        keys = list(puts)
+        for at in range(0, len(keys), _TOGETHER):
+            await self._store.txn({}, {key: puts[key] for key in keys[at : at + _TOGETHER]})
 
     async def own_figures(self) -> dict[str, Figures]:
-        """What this node has published in an earlier life."""
-        found = (await self._store.get(self._figures_key)).items.get(self._figures_key)
-        return {} if found is None else _figures.decode(found.value)
+        """What this node has published in an earlier life, by webhook."""
+        found = await self.figures()
+        return {name: nodes[self._node] for name, nodes in found.items() if self._node in nodes}
 
-    async def figures_of_others(self) -> list[dict[str, Figures]]:
-        """What all other nodes have published."""
-        found = (await self._store.get(_FIGURES)).items
-        return [
-            _figures.decode(one.value) for key, one in found.items() if key != self._figures_key
-        ]
+    async def figures(self, name: str | None = None) -> dict[str, dict[str, Figures]]:
+        """What nodes have published, of all webhooks or of one: by webhook, then by node."""
+        below = _FIGURES if name is None else f"{_FIGURES}{name}/"
+        found: dict[str, dict[str, Figures]] = {}
+        for key, item in (await self._store.get(below)).items.items():
+            webhook, _, node = key.removeprefix(_FIGURES).partition("/")
+            found.setdefault(webhook, {})[node] = _figures.decode(item.value)
+        return found
+
+    def _figures_key(self, name: str) -> str:
+        return f"{_FIGURES}{name}/{self._node}"
+
+    async def _find(self, name: str) -> Kept | None:
+        item = (await self._store.get(_DEFINITIONS + name)).items.get(_DEFINITIONS + name)
+        return None if item is None else Kept(_definition.decode(item.value), item.version)
 
     async def _read(self) -> tuple[dict[str, Definition], int]:
         snapshot = await self._store.get(_DEFINITIONS)
@@ -143,7 +180,7 @@ class WebhookStore:
 
     async def _put(self, definition: Definition, version: int) -> bool:
         key = _DEFINITIONS + definition.name
-        done = await self._store.txn({key: version}, {key: msgspec.json.encode(definition)})
+        done = await self._store.txn({key: version}, {key: _encoded(definition)})
         return done.succeeded
 
 
@@ -167,6 +204,16 @@ def _unknown(name: str) -> Exception:
         f"there is no webhook {name}",
         field="name",
         remedy="GET /v1/webhooks lists those there are",
+    )
+
+
+def _taken(name: str, why: str) -> Exception:
+    return _refusal(
+        409,
+        "webhook-exists",
+        why.format(name=name),
+        field="name",
+        remedy="choose another name, PATCH it, or delete it and try again",
     )
 
 

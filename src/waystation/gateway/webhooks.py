@@ -20,15 +20,11 @@ from waystation.gateway.routes import Call, Params, Route
 from waystation.gateway.webhook_bodies import NewWebhook, WebhookChange, WebhookName, defined
 from waystation.gateway.webhook_definitions import Definition
 from waystation.gateway.webhook_figures import Figures, GivenUp
+from waystation.gateway.webhook_leaving import delete_group
 from waystation.gateway.webhook_running import Webhooks
 from waystation.gateway.webhook_signing import fingerprint, key_of, new_secret
 from waystation.gateway.webhook_targets import TargetRefusedError, parse_target
-from waystation.model.errors import (
-    GroupNotFoundError,
-    InvalidFilterError,
-    StoreUnavailableError,
-    WaystationError,
-)
+from waystation.model.errors import InvalidFilterError, StoreUnavailableError, WaystationError
 from waystation.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -38,7 +34,6 @@ __all__ = ["webhook_routes"]
 
 _NODES_LEAVE_S: Final = 5.0
 _DEAD_NODES_S: Final = 12.0
-_LOOK_AGAIN_S: Final = 0.05
 
 _events = get_logger("webhooks")
 
@@ -147,7 +142,7 @@ class WebhookCalls:
                 await _set_up(await call.clients.admin(), webhook, wanted.begin)
             except BaseException:
                 with suppress(ProblemError, WaystationError):
-                    await self._store.delete(webhook.name)
+                    await self._leave(webhook.name)
                 raise
             webhook = await self._store.change(webhook.name, _ready)
         _events.info("webhook.created", webhook=webhook.name, topic=webhook.topic)
@@ -158,8 +153,9 @@ class WebhookCalls:
         """Every webhook by name."""
         with _store_away():
             found = await self._store.all()
-            shown = [_shown(one, await self._all.figures(one)) for one in found.values()]
-        return AllWebhooks([Webhook(**one) for one in shown])
+            figures = await self._all.figures_of_all(found.values())
+        each = zip(found.values(), figures, strict=True)
+        return AllWebhooks([Webhook(**_shown(one, its)) for one, its in each])
 
     async def describe(self, call: Call[WebhookParams, None]) -> WebhookDetails:
         """One of them, and what waits for it."""
@@ -213,9 +209,15 @@ class WebhookCalls:
     async def delete(self, call: Call[WebhookParams, None]) -> None:
         """Forget it, with what it has delivered; its dead letters stay."""
         with _store_away():
-            webhook = await self._store.delete(call.parameters.name)
-        _events.info("webhook.deleted", webhook=webhook.name)
-        await _tear_down(await call.clients.admin(), webhook)
+            leaving = await self._leave(call.parameters.name)
+        _events.info("webhook.deleted", webhook=call.parameters.name)
+        # As a rule it is gone by then; a node that was killed is a member of its group for longer.
+        await asyncio.wait([leaving], timeout=_NODES_LEAVE_S)
+
+    async def _leave(self, name: str) -> "asyncio.Task[None]":
+        leavings = self._all.leavings
+        await self._store.delete(name, leavings.claim())
+        return leavings.see_to(name)
 
     async def _paused(self, name: str, *, paused: bool) -> Webhook:
         with _store_away():
@@ -286,7 +288,7 @@ class _store_away:  # noqa: N801 - reads as the statement that it is
 
 async def _set_up(admin: "Admin", webhook: Definition, begin: str) -> None:
     """Tell the share group everything, before anybody joins it."""
-    await _delete_group(admin, webhook.group, _DEAD_NODES_S)  # left behind by a namesake
+    await delete_group(admin, webhook.group, _DEAD_NODES_S)  # left behind by a namesake
     await admin.create_queue(
         webhook.topic, group=webhook.group, group_configs=webhook.group_configs()
     )
@@ -299,39 +301,13 @@ async def _set_up(admin: "Admin", webhook: Definition, begin: str) -> None:
         await admin.alter_share_group_offsets(webhook.group, starts)
 
 
-async def _tear_down(admin: "Admin", webhook: Definition) -> None:
-    """Delete the group once all nodes have left it, and what it was told."""
-    try:
-        await _delete_group(admin, webhook.group, _NODES_LEAVE_S)
-    except WaystationError as error:
-        # A node that died is a member for a while; a namesake would delete the group.
-        _events.warning("webhook.group.left", group=webhook.group, reason=str(error))
-        return
-    await admin.alter_configs(group=webhook.group, unset=webhook.group_configs())
-
-
-async def _delete_group(admin: "Admin", group: str, within_s: float) -> None:
-    ends_at = asyncio.get_running_loop().time() + within_s
-    while True:
-        try:
-            await admin.delete_groups(group)
-        except GroupNotFoundError:
-            return
-        except WaystationError:
-            if asyncio.get_running_loop().time() > ends_at:
-                raise
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        else:
-            return
-
-
 def _ready(webhook: Definition) -> Definition:
     return msgspec.structs.replace(webhook, is_ready=True)
 
 
 def _shown(webhook: Definition, figures: Figures) -> dict[str, Any]:
     kept = msgspec.structs.asdict(webhook)
-    del kept["secret"], kept["is_ready"]
+    del kept["secret"], kept["is_ready"], kept["leaving"]
     return {
         **kept,
         "secret_fingerprint": fingerprint(webhook.secret),
