@@ -2,8 +2,9 @@
 
 import http.client
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -126,23 +127,102 @@ def test_ids_of_an_inbox_that_was_deleted_are_gone(own: BrokerProcess) -> None:
     assert (told.status, told.json["field"]) == (410, "last_message_id")
 
 
+async def test_a_topic_that_would_keep_only_the_last_message_is_no_inbox(
+    own: BrokerProcess,
+) -> None:
+    body = {"from_user": "a", "to_user": "b", "message": "c"}
+    async with Admin(own.bootstrap) as admin:
+        with HttpClient(own.http) as client:
+            options = {"index.keys": "true", "cleanup.policy": "compact,delete"}
+            await admin.create_topic("letters", 4, configs=options)
+            for told in (client.post("/send", body), client.get("/receive?user_id=b")):
+                assert told.status == 409
+                assert "cleanup.policy=delete" in told.json["remedy"]
+            await admin.alter_configs("letters", set={"cleanup.policy": "delete"})
+            assert client.post("/send", body).status == 200
+
+
+def test_an_inbox_that_is_spoilt_later_is_told_too(own: BrokerProcess) -> None:
+    body = {"from_user": "a", "to_user": "b", "message": "c"}
+    with HttpClient(own.http) as client:
+        assert client.post("/send", body).status == 200
+        set_option(client, "index.keys", "false")
+        told = client.get("/receive?user_id=b")
+        assert (told.status, told.json["type"]) == (409, "urn:waystation:problem:unfit-inbox-topic")
+        set_option(client, "index.keys", "true")
+        assert len(receive(client, "b")) == 1
+        set_option(client, "cleanup.policy", "compact")
+        until(lambda: client.post("/send", body).status == 409)
+        set_option(client, "cleanup.policy", "delete")
+        assert client.post("/send", body).status == 200
+
+
+def set_option(client: HttpClient, name: str, value: str) -> None:
+    told = client.post("/v1/topics/letters/config", {"set": {name: value}}, method="PATCH")
+    assert told.status == 200, told
+
+
+def until(is_so: Callable[[], bool], within_s: float = 30.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    folder = tmp_path_factory.mktemp("inboxes")
+    with ProcessCluster(folder, 3, http="127.0.0.1:0", options=OPTIONS) as running:
+        yield running
+
+
+def at_once(cluster: ProcessCluster, user: str) -> dict[int, str]:
+    """A message to ``user`` by each node, at the same moment; their ids."""
+    together = threading.Barrier(len(cluster.ids))
+
+    def one(number: int) -> str:
+        with HttpClient(cluster.brokers[number].http) as client:
+            together.wait()
+            return send(client, user, f"by {number}")
+
+    with ThreadPoolExecutor(len(cluster.ids)) as threads:
+        return dict(zip(cluster.ids, threads.map(one, cluster.ids), strict=True))
+
+
 @pytest.mark.timeout(120)
-def test_ids_stay_when_a_leader_dies(tmp_path: Path) -> None:
-    users = [f"user-{n}" for n in range(6)]
-    with ProcessCluster(tmp_path, 3, http="127.0.0.1:0", options=OPTIONS) as cluster:
-        sent: dict[str, list[str]] = {user: [] for user in users}
+def test_ids_are_those_of_the_inbox_whichever_node_made_it(cluster: ProcessCluster) -> None:
+    """Whoever still believes in an inbox that was deleted, and in its ids, learns better."""
+    ever: set[str] = set()
+    for _ in range(3):
+        sent = at_once(cluster, "bob")
+        assert not ever & set(sent.values())
+        ever |= set(sent.values())
         for number in cluster.ids:
             with HttpClient(cluster.brokers[number].http) as client:
-                for user in users:
-                    sent[user].append(send(client, user, f"by {number}"))
-        topic = cluster.topic("letters")
-        assert {len(one.replicas) for one in topic.partitions} == {3}
-        leader = topic.partitions[0].leader
-        cluster.kill(leader)
-        survivor = next(number for number in cluster.ids if number != leader)
-        with HttpClient(cluster.brokers[survivor].http) as client:
+                got = receive(client, "bob")
+                assert {one["message_id"] for one in got} == set(sent.values())
+                last = got[0]["message_id"]
+                assert receive(client, "bob", f"&last_message_id={last}") == got[1:]
+        with HttpClient(cluster.brokers[1].http) as client:
+            assert client.ask("DELETE", "/v1/topics/letters").status == 204
+
+
+@pytest.mark.timeout(120)
+def test_ids_stay_when_a_leader_dies(cluster: ProcessCluster) -> None:
+    users = [f"user-{n}" for n in range(6)]
+    sent: dict[str, list[str]] = {user: [] for user in users}
+    for number in cluster.ids:
+        with HttpClient(cluster.brokers[number].http) as client:
             for user in users:
-                sent[user].append(send(client, user, "after"))
-                got = [one["message_id"] for one in receive(client, user)]
-                assert got == sent[user]
-                assert len(receive(client, user, f"&last_message_id={got[1]}")) == 2
+                sent[user].append(send(client, user, f"by {number}"))
+    topic = cluster.topic("letters")
+    assert {len(one.replicas) for one in topic.partitions} == {3}
+    leader = topic.partitions[0].leader
+    cluster.kill(leader)
+    survivor = next(number for number in cluster.ids if number != leader)
+    with HttpClient(cluster.brokers[survivor].http) as client:
+        for user in users:
+            sent[user].append(send(client, user, "after"))
+            got = [one["message_id"] for one in receive(client, user)]
+            assert got == sent[user]
+            assert len(receive(client, user, f"&last_message_id={got[1]}")) == 2

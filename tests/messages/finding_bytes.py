@@ -1,5 +1,7 @@
 """Finding messages by their keys, in bytes, as ``docs/protocol/finding.md`` has them."""
 
+from uuid import UUID
+
 from waystation.messages.find_messages import (
     FindMessagesRequest,
     FindMessagesResponse,
@@ -21,6 +23,12 @@ FINDING: list[tuple[Message, int, str]] = [
         ),
         0,
         "02 74 00000003 04 616e6e 0000000000000005 0000000a 00100000 000003e8 00",
+    ),
+    (
+        FindMessagesRequest(topic="t", key=b"ann", topic_id=UUID(int=7)),
+        0,
+        "02 74 00000000 04 616e6e 0000000000000000 00000064 00100000 00000000 "
+        "01 00 10 00000000000000000000000000000007",
     ),
     (
         FindMessagesResponse(

@@ -17,7 +17,9 @@ from waystation.messages.find_messages import (
     FoundMessage,
 )
 from waystation.model.errors import InvalidRequestError, OffsetOutOfRangeError, WaystationError
+from waystation.model.ids import NO_TOPIC_ID, TopicId
 from waystation.model.offsets import Offset
+from waystation.partition.partition import Partition
 from waystation.records.record import Row
 
 _KEY: Final = "searches by key"
@@ -31,7 +33,7 @@ async def answer(broker: Broker, call: Call[FindMessagesRequest]) -> FindMessage
     request = call.message
     try:
         _check(broker, request)
-        partition = broker.replicas.get(request.topic, request.partition)
+        partition = _partition(broker, request)
         partition.check_epoch(-1)
         if request.offset > partition.log.log_end:
             log = partition.log
@@ -51,6 +53,13 @@ async def answer(broker: Broker, call: Call[FindMessagesRequest]) -> FindMessage
     return FindMessagesResponse(
         messages=[_shown(row) for row in page.rows], next_offset=page.next_offset, end=page.end
     )
+
+
+def _partition(broker: Broker, request: FindMessagesRequest) -> Partition:
+    """The partition by its topic's id, if that is given: the name may be another topic's by now."""
+    topic_id = TopicId(request.topic_id)
+    name = request.topic if topic_id == NO_TOPIC_ID else ""
+    return broker.replicas.get(name, request.partition, topic_id)
 
 
 @contextmanager

@@ -5,7 +5,9 @@ leader finds them without going through the log.  Promises:
 
 1. what is found is what a consumer of committed messages would see, in the same order, and no
    message of another key;
-2. a lost broker or a new leader costs time, never a message.
+2. a lost broker or a new leader costs time, never a message;
+3. a page is of one topic: one that was made anew under the name begins again at offset 0, so that
+   whoever goes on says of which topic (``topic_id``), and is told if that is gone.
 
 A topic that got more partitions since has older messages of a key elsewhere: name the ``partition``
 to look there.
@@ -18,14 +20,16 @@ from typing import Final, NamedTuple
 from waystation.client.errors import error_of
 from waystation.client.message import Message
 from waystation.client.partitioner import partition_of_key
+from waystation.client.raw import TopicRecreatedError
 from waystation.client.router import Router
 from waystation.messages.find_messages import FindMessagesRequest, FindMessagesResponse
-from waystation.model.ids import TopicPartition
+from waystation.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from waystation.model.offsets import Millis, Offset
 
 __all__ = ["Finder", "FoundPage"]
 
 _PAGE: Final = 500
+_PAGE_BYTES: Final = 1 << 20
 _WAIT_MAX_MS: Final = 30_000
 
 
@@ -40,6 +44,8 @@ class FoundPage(NamedTuple):
     """Whether there were no others yet when this was answered."""
     end: Offset
     """Where what could be read ended."""
+    topic_id: TopicId
+    """Whose offsets these are."""
 
 
 class Finder:
@@ -64,16 +70,36 @@ class Finder:
         *,
         offset: int = 0,
         limit: int = 100,
+        max_bytes: int = _PAGE_BYTES,
         wait_ms: int = 0,
         partition: int | None = None,
+        topic_id: TopicId = NO_TOPIC_ID,
     ) -> FoundPage:
-        """Up to ``limit`` messages from ``offset`` on; waits for the first for ``wait_ms``."""
+        """Up to ``limit`` messages from ``offset`` on; waits for the first for ``wait_ms``.
+
+        They take about ``max_bytes`` at most, unless one alone takes more.  If ``topic_id`` is
+        given and the topic has another one, ``TopicRecreatedError``.
+        """
         where = await self.partition_of(key) if partition is None else partition
         loop = asyncio.get_running_loop()
-        deadline, at = loop.time() + wait_ms / 1_000, offset
+        deadline, at, asked_for = loop.time() + wait_ms / 1_000, offset, topic_id
         while True:
+            topic_id = await self._same(topic_id)
             left_ms = max(int((deadline - loop.time()) * 1_000), 0)
-            told = await self._ask(where, _bytes(key), at, limit, min(left_ms, self._wait_max_ms))
+            request = FindMessagesRequest(
+                topic=self.topic,
+                partition=where,
+                key=_bytes(key),
+                offset=at,
+                limit=limit,
+                max_bytes=max_bytes,
+                max_wait_ms=min(left_ms, self._wait_max_ms),
+                topic_id=topic_id,
+            )
+            told = await self._ask(request)
+            if told is None:
+                topic_id, at = asked_for, offset
+                continue
             complete = told.next_offset >= told.end
             if told.messages or (complete and loop.time() >= deadline):
                 return FoundPage(
@@ -82,6 +108,7 @@ class Finder:
                     Offset(told.next_offset),
                     complete,
                     Offset(told.end),
+                    topic_id,
                 )
             at = max(at, told.next_offset)
 
@@ -99,40 +126,49 @@ class Finder:
         Ends once there was nothing new for ``wait_ms``.
         """
         where = await self.partition_of(key) if partition is None else partition
-        given, at, complete = 0, offset, False
+        given, at, complete, topic_id = 0, offset, False, NO_TOPIC_ID
         while limit is None or given < limit:
             size = _PAGE if limit is None else min(_PAGE, limit - given)
             page = await self.page(
-                key, offset=at, limit=size, wait_ms=wait_ms if complete else 0, partition=where
+                key,
+                offset=at,
+                limit=size,
+                wait_ms=wait_ms if complete else 0,
+                partition=where,
+                topic_id=topic_id,
             )
             for message in page.messages:
                 given += 1
                 yield message
             if not page.messages and page.complete and (complete or not wait_ms):
                 return
-            at, complete = page.next_offset, page.complete
+            at, complete, topic_id = page.next_offset, page.complete, page.topic_id
 
     @property
     def _wait_max_ms(self) -> int:
         """An answer must come before a request counts as lost."""
         return min(_WAIT_MAX_MS, self._router.settings.request_timeout_ms // 2)
 
-    async def _ask(
-        self, partition: int, key: bytes, offset: int, limit: int, wait_ms: int
-    ) -> FindMessagesResponse:
-        request = FindMessagesRequest(
-            topic=self.topic,
-            partition=partition,
-            key=key,
-            offset=offset,
-            limit=limit,
-            max_wait_ms=wait_ms,
-        )
+    async def _same(self, topic_id: TopicId) -> TopicId:
+        """The topic's id, which must be ``topic_id`` if that is known already."""
+        topic = await self._router.topic(self.topic)
+        if topic_id in (NO_TOPIC_ID, topic.id):
+            return topic.id
+        await self._router.refresh()  # what is known here may be older
+        topic = await self._router.topic(self.topic)
+        if topic_id != topic.id:
+            raise TopicRecreatedError(self.topic)
+        return topic_id
 
-        async def attempt() -> FindMessagesResponse:
-            where = TopicPartition(self.topic, partition)
+    async def _ask(self, request: FindMessagesRequest) -> FindMessagesResponse | None:
+        """What the leader answers; nothing if the name is another topic's by now."""
+        where = TopicPartition(self.topic, request.partition)
+
+        async def attempt() -> FindMessagesResponse | None:
             leader = await self._router.leader_of(where)
-            to = self._router.to_node(leader, held=wait_ms > 0)
+            if self._router.view.topics[self.topic].id != request.topic_id:
+                return None
+            to = self._router.to_node(leader, held=request.max_wait_ms > 0)
             told = await self._router.ask(to, request, FindMessagesResponse)
             if told.error_code:
                 raise error_of(told.error_code, str(where), told.error_message)

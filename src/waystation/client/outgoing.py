@@ -16,8 +16,10 @@ from waystation.model.errors import WaystationError
 from waystation.model.ids import (
     NO_PRODUCER,
     NO_PRODUCER_EPOCH,
+    NO_TOPIC_ID,
     ProducerEpoch,
     ProducerId,
+    TopicId,
     TopicPartition,
 )
 from waystation.model.offsets import Millis, Offset
@@ -44,6 +46,8 @@ class RecordMetadata(NamedTuple):
     partition: int
     offset: Offset
     timestamp: Millis
+    topic_id: TopicId = NO_TOPIC_ID
+    """Of the topic that has it: the name may be another topic's by now.  Zeros if not known."""
 
     @property
     def replayed(self) -> bool:
@@ -102,6 +106,7 @@ class Outgoing(ABC):
         "order",
         "retry_at",
         "sequence",
+        "topic_id",
         "waiting",
     )
 
@@ -116,6 +121,8 @@ class Outgoing(ABC):
         self.retry_at = 0.0
         self.waiting = False
         self.led = False
+        self.topic_id = NO_TOPIC_ID
+        """Which topic it was sent to last."""
         self._encoded: Buffer | None = None
 
     @property
@@ -214,7 +221,8 @@ class OutgoingBatch(Outgoing):
         offset = base_offset + index if base_offset >= 0 else base_offset
         timestamp = append_time if append_time >= 0 else self.timestamps[index]
         # As _make does it, at half of its price.
-        return tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp))
+        told = (topic, partition, offset, timestamp, self.topic_id)
+        return tuple.__new__(RecordMetadata, told)
 
     def halves(self, builders: tuple[BatchBuilder, BatchBuilder]) -> list["OutgoingBatch"]:
         """The same records in two batches that stand where this one stood."""
@@ -247,11 +255,13 @@ class OutgoingBatch(Outgoing):
         """
         self._base_offset, self._append_time = base_offset, append_time
         topic, partition = self.lane.partition
+        topic_id = self.topic_id
         step = 1 if base_offset >= 0 else 0
         offset = base_offset
         for future, timestamp in zip(self.futures, self.timestamps, strict=True):
             if future is not None and not future.done():
-                told = (topic, partition, offset, append_time if append_time >= 0 else timestamp)
+                moment = append_time if append_time >= 0 else timestamp
+                told = (topic, partition, offset, moment, topic_id)
                 future.set_result(RecordMetadata._make(told))
             offset += step
         self._finish()
@@ -349,7 +359,7 @@ class OutgoingWhole(Outgoing):
         if not self._delivered.done():
             topic, partition = self.lane.partition
             timestamp = append_time if append_time >= 0 else self._packed.base_timestamp
-            told = (topic, partition, base_offset, timestamp)
+            told = (topic, partition, base_offset, timestamp, self.topic_id)
             self._delivered.set_result(RecordMetadata._make(told))
         self._finish()
 

@@ -18,7 +18,7 @@ from waystation.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from waystation.model.ids import NO_TOPIC_ID
+from waystation.model.ids import NO_TOPIC_ID, TopicId
 from waystation.wire.versions import ApiKey
 
 __all__ = ["answers_in", "produce_request"]
@@ -49,6 +49,7 @@ def produce_request(
             topic = topics[name] = TopicProduceData(name=name, topic_id=id_)
             if id_ == NO_TOPIC_ID:
                 version = min(version, _LAST_WITH_NAMES)
+        batch.topic_id = TopicId(topic.topic_id)
         records = memoryview(batch.encode())
         topic.partition_data.append(PartitionProduceData(index=partition, records=records))
     request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values()))

@@ -11,11 +11,9 @@ those of one user among all others.  Promises:
 Users are spread over a fixed number of partitions, whatever the topic has: with partitions that
 were added later another hash would look for a user's messages where they are not.
 
-What an id is made of is in ``inbox_ids.py``.
+What an id is made of is in ``inbox_ids.py``, what the topic must be like in ``inbox_topic.py``.
 """
 
-import asyncio
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -23,29 +21,32 @@ import msgspec
 from msgspec import Meta
 
 from waystation.client.errors import BrokerError
-from waystation.client.find import Finder
+from waystation.client.find import Finder, FoundPage
 from waystation.client.message import Message
+from waystation.client.outgoing import RecordMetadata
 from waystation.client.partitioner import partition_of_key
+from waystation.client.raw import TopicRecreatedError
 from waystation.gateway.inbox_ids import NotAnIdError, Place, decode, encode
+from waystation.gateway.inbox_topic import InboxTopic, unindexed
 from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import Call, Params, Route
 from waystation.gateway.settings import GatewaySettings
 from waystation.model.errors import (
     ErrorCode,
+    InvalidRequestError,
     MessageTooLargeError,
-    TopicExistsError,
     UnknownTopicError,
+    UnknownTopicIdError,
 )
+from waystation.model.ids import NO_TOPIC_ID, TopicId
 
 if TYPE_CHECKING:
-    from waystation.client.metadata import TopicView
     from waystation.gateway.clients import Clients
 
 __all__ = ["Inbox", "inbox_routes"]
 
 _FROM: Final = "from_user"
 _LAST_MS: Final = 253_402_300_799_999  # the year 9999
-_CONFIG: Final = {"index.keys": "true", "cleanup.policy": "delete"}
 _ANEW: Final = "leave last_message_id away to get everything that is there"
 
 User = Annotated[
@@ -110,28 +111,20 @@ class Inbox:
     """The inbox of one node; all nodes with the same settings share one."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        self._topic = settings.inbox_topic
-        self._partitions = settings.inbox_partitions
-        self._checked: object = None
-        self._making = asyncio.Lock()
+        self._topic = InboxTopic(settings)
 
     async def send(self, call: Call[None, NewInboxMessage]) -> Sent:
         """Keep a message for its user; answered once it is kept."""
         wanted = call.body
         user = _bytes(wanted.to_user, "to_user")
         sender, value = _bytes(wanted.from_user, "from_user"), _bytes(wanted.message, "message")
-        topic = await self._ready(call.clients)
         try:
-            told = await (await call.clients.producer()).send(
-                self._topic,
-                value,
-                key=user,
-                headers=((_FROM, sender),),
-                partition=partition_of_key(user, self._partitions),
-            )
-        except MessageTooLargeError as error:
-            raise _too_large(self._topic, error) from None
-        return Sent("success", encode(Place(topic.id, told.partition, told.offset), user))
+            told = await self._sent(call.clients, user, sender, value)
+        except (UnknownTopicError, UnknownTopicIdError):
+            # Deleted since it was looked at, so that nothing was stored: the next one takes it.
+            await call.clients.forget(self._topic.name)
+            told = await self._sent(call.clients, user, sender, value)
+        return Sent("success", encode(Place(told.topic_id, told.partition, told.offset), user))
 
     async def receive(self, call: Call[ReceiveParams, ReceiveBody]) -> Received:
         """The next messages of a user."""
@@ -139,79 +132,66 @@ class Inbox:
         assert wanted.user_id is not None, "_merged lets nobody pass without"
         user = _bytes(wanted.user_id, "user_id")
         after = _decoded(wanted.last_message_id, user)
-        topic = await self._ready(call.clients)
-        where = partition_of_key(user, self._partitions)
+        await self._topic.ready(call.clients)
+        where = partition_of_key(user, self._topic.partitions)
         if after is not None:
-            topic = await self._same(call.clients, topic, after)
             _check_partition(after, where)
-        begin = 0 if after is None else after.offset + 1
         try:
-            found = await self._found(call.clients, user, where, begin, wanted)
+            page = await self._found(call.clients, user, where, after, wanted)
+        except (TopicRecreatedError, UnknownTopicError, UnknownTopicIdError):
+            if after is None:
+                return Received([])  # deleted meanwhile, and with it all there was
+            raise _gone("is of another inbox, or of one that was deleted") from None
+        except InvalidRequestError:
+            raise unindexed(self._topic.name) from None
         except BrokerError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             raise _gone("is of a message that was lost: the log ends before it") from None
-        return Received([_shown(one, topic, wanted.user_id, user) for one in found])
+        return Received([_shown(one, page.topic_id, wanted.user_id, user) for one in page.messages])
+
+    async def _sent(
+        self, clients: "Clients", user: bytes, sender: bytes, value: bytes
+    ) -> RecordMetadata:
+        await self._topic.ready(clients)
+        try:
+            return await (await clients.producer()).send(
+                self._topic.name,
+                value,
+                key=user,
+                headers=((_FROM, sender),),
+                partition=partition_of_key(user, self._topic.partitions),
+            )
+        except MessageTooLargeError as error:
+            raise _too_large(self._topic.name, error) from None
 
     async def _found(
-        self, clients: "Clients", user: bytes, where: int, begin: int, wanted: ReceiveParams
-    ) -> list[Message]:
+        self,
+        clients: "Clients",
+        user: bytes,
+        where: int,
+        after: Place | None,
+        wanted: ReceiveParams,
+    ) -> FoundPage:
         """A look first, by what all calls share; who waits borrows a router of its own."""
-        limit = 100 if wanted.limit is None else wanted.limit
-        finder = Finder(await clients.router(), self._topic)
-        page = await finder.page(user, offset=begin, limit=limit, partition=where)
+        name, limit = self._topic.name, 100 if wanted.limit is None else wanted.limit
+        begin, topic_id = (0, NO_TOPIC_ID) if after is None else (after.offset + 1, after.topic_id)
+        finder = Finder(await clients.router(), name)
+        look = finder.page(
+            user, offset=begin, limit=limit, partition=where, topic_id=TopicId(topic_id)
+        )
+        page = await clients.promptly(name, look)
         if page.messages or not wanted.wait_ms:
-            return page.messages
+            return page
         async with clients.waiting() as router:
-            begin = max(begin, page.next_offset)
-            page = await Finder(router, self._topic).page(
-                user, offset=begin, limit=limit, wait_ms=wanted.wait_ms, partition=where
+            return await Finder(router, name).page(
+                user,
+                offset=max(begin, page.next_offset),
+                limit=limit,
+                wait_ms=wanted.wait_ms,
+                partition=where,
+                topic_id=page.topic_id,
             )
-        return page.messages
-
-    # --- the topic ------------------------------------------------------------------------------
-
-    async def _ready(self, clients: "Clients") -> "TopicView":
-        """The topic, made if there is none, and looked at once: it may be someone else's."""
-        try:
-            topic = await clients.topic(self._topic)
-        except UnknownTopicError:
-            topic = await self._made(clients)
-        if self._checked != topic.id:
-            await self._check(clients, topic)
-        return topic
-
-    async def _made(self, clients: "Clients") -> "TopicView":
-        async with self._making:
-            admin, router = await clients.admin(), await clients.router()
-            with suppress(TopicExistsError):  # another call, or another node, was quicker
-                await admin.create_topic(self._topic, self._partitions, configs=_CONFIG)
-            return await router.topic(self._topic)
-
-    async def _check(self, clients: "Clients", topic: "TopicView") -> None:
-        name, there = self._topic, len(topic.partitions)
-        if there < self._partitions:
-            raise _unfit(
-                f"topic {name} has {there} partitions, the inbox uses {self._partitions}",
-                f"the nodes' option inbox.partitions={there} while the inbox is empty, "
-                "or another inbox.topic",
-            )
-        admin = await clients.admin()
-        if (await admin.describe_configs(name))["index.keys"].value != "true":
-            raise _unfit(
-                f"topic {name} has no index of keys",
-                f"`waystation topic alter {name} --set index.keys=true`, or another inbox.topic",
-            )
-        self._checked = topic.id
-
-    async def _same(self, clients: "Clients", topic: "TopicView", after: Place) -> "TopicView":
-        """The topic of the id, which may be newer than what is known here; a problem otherwise."""
-        if after.topic_id != topic.id:
-            await (await clients.router()).refresh()
-            topic = await self._ready(clients)
-        if after.topic_id != topic.id:
-            raise _gone("is of another inbox, or of one that was deleted")
-        return topic
 
 
 def inbox_routes(settings: GatewaySettings) -> list[Route]:
@@ -314,10 +294,10 @@ def _check_partition(after: Place, where: int) -> None:
         )
 
 
-def _shown(one: Message, topic: "TopicView", user_id: str, user: bytes) -> InboxMessage:
+def _shown(one: Message, topic_id: TopicId, user_id: str, user: bytes) -> InboxMessage:
     sender = next((value for name, value in one.headers if name == _FROM), None)
     return InboxMessage(
-        encode(Place(topic.id, one.partition, one.offset), user),
+        encode(Place(topic_id, one.partition, one.offset), user),
         _text(sender),
         user_id,
         _text(one.value),
@@ -339,10 +319,6 @@ def _gone(why: str) -> ProblemError:
     return refusal(
         410, "message-gone", f"last_message_id {why}", field="last_message_id", remedy=_ANEW
     )
-
-
-def _unfit(detail: str, remedy: str) -> ProblemError:
-    return refusal(409, "unfit-inbox-topic", detail, remedy=remedy)
 
 
 def _too_large(topic: str, error: MessageTooLargeError) -> ProblemError:

@@ -4,8 +4,10 @@ An API of our own (10 050), versioned as Kafka's are; what it promises is in
 ``docs/protocol/finding.md``.  Asked of the partition's leader.
 """
 
+from uuid import UUID
+
 from waystation.wire.message import Message, Struct
-from waystation.wire.schema import array, field, int16, int32, int64, octets, string
+from waystation.wire.schema import array, field, int16, int32, int64, octets, string, tagged, uuid
 from waystation.wire.versions import ApiKey
 
 
@@ -22,6 +24,8 @@ class FindMessagesRequest(Message, api=ApiKey.FIND_MESSAGES):
     limit: int = field(int32, default=100)
     max_bytes: int = field(int32, default=1 << 20)
     max_wait_ms: int = field(int32)
+    topic_id: UUID = tagged(0, uuid, "0+")
+    """If given, the topic must be this one, whatever it is called."""
 
 
 class FoundHeader(Struct):
