@@ -177,6 +177,23 @@ def test_a_mistake_is_told_before_anything_is_added(
     assert read(broker, topics) == ["good"]
 
 
+def test_offsets_of_what_is_not_there_are_refused_at_once(
+    http: HttpClient, topics: list[str]
+) -> None:
+    transaction, begun = begin(http), time.monotonic()
+    good: dict[str, object] = {"topic": topics[0], "partition": 2, "offset": 0}
+    for bad, field in (
+        ({"topic": "not-there", "partition": 0, "offset": 1}, "topic"),
+        ({"topic": topics[0], "partition": 3, "offset": 1}, "offsets[1].partition"),
+    ):
+        wanted = {"group": f"{topics[0]}-readers", "offsets": [good, bad]}
+        refused = http.post(f"{transaction}/offsets", wanted)
+        assert (refused.status, refused.json["field"]) == (404, field), refused
+    assert time.monotonic() - begun < 10, "nobody waits for a partition to appear"
+    assert http.get(transaction).json["state"] == "open"
+    assert http.ask("POST", f"{transaction}/abort").status == 200
+
+
 def test_a_message_that_cannot_be_stored_ends_the_transaction(
     http: HttpClient, broker: BrokerProcess, topics: list[str]
 ) -> None:

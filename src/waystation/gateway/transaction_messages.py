@@ -12,17 +12,24 @@ from typing import TYPE_CHECKING, Final
 from waystation.client.joined import TransactionRecord
 from waystation.client.partitioner import partition_of_key
 from waystation.gateway.problems import refusal
-from waystation.gateway.transaction_bodies import NewTopicMessage
+from waystation.gateway.transaction_bodies import NewOffset, NewTopicMessage
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Millis
 
 if TYPE_CHECKING:
     from waystation.gateway.clients import Clients
 
-__all__ = ["placed"]
+__all__ = ["check_there", "placed"]
 
 _TURN: Final = 256
 _chance: Final = SystemRandom()
+
+
+async def check_there(clients: "Clients", wanted: Sequence[NewOffset]) -> None:
+    """A problem if an offset is of a partition that does not exist: brokers would wait for it."""
+    for number, one in enumerate(wanted):
+        there = len((await clients.topic(one.topic)).partitions)
+        _check_partition(one.topic, one.partition, there, f"offsets[{number}].")
 
 
 async def placed(
@@ -42,20 +49,25 @@ async def placed(
             spread[topic] = _chance.randrange(counts[topic])
         if partition is None:
             partition = spread[topic] if key is None else partition_of_key(key, counts[topic])
-        elif partition >= counts[topic]:
-            raise refusal(
-                404,
-                "unknown-partition",
-                f"topic {topic} has {counts[topic]} partitions",
-                field=f"{at}partition",
-                remedy=f"0 to {counts[topic] - 1}",
-            )
+        else:
+            _check_partition(topic, partition, counts[topic], at)
         stamp = Millis(now if timestamp_ms is None else timestamp_ms)
         record = TransactionRecord(key, value, tuple(headers), stamp)
         found.append((TopicPartition(topic, partition), record))
         if number % _TURN == _TURN - 1:
             await asyncio.sleep(0)
     return found
+
+
+def _check_partition(topic: str, partition: int, there: int, at: str) -> None:
+    if partition >= there:
+        raise refusal(
+            404,
+            "unknown-partition",
+            f"topic {topic} has {there} partitions",
+            field=f"{at}partition",
+            remedy=f"0 to {there - 1}",
+        )
 
 
 def _check_plain(message: NewTopicMessage, at: str) -> None:

@@ -31,7 +31,7 @@ from waystation.gateway.transaction_bodies import (
     TransactionState,
 )
 from waystation.gateway.transaction_ids import TransactionId
-from waystation.gateway.transaction_messages import placed
+from waystation.gateway.transaction_messages import check_there, placed
 from waystation.gateway.transaction_slots import Slots
 from waystation.gateway.transaction_standing import (
     ABORTED,
@@ -119,6 +119,7 @@ class Transactions:
             )
             for one in body.offsets
         }
+        await check_there(call.clients, body.offsets)
         joined = await self._join(call.clients, id_)
         try:
             await joined.commit_offsets(body.group, member, offsets)
