@@ -1,6 +1,7 @@
 """Server-sent events of real topics: what comes, in which order, and how it goes on."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -163,6 +164,24 @@ async def test_filters_choose_and_heartbeats_tell_how_far_it_got(
         assert stream.last_id.endswith(".0-6"), "the filtered ones count as read"
     async with events(http, topic, where="value.n >= 2", from_="earliest", values="json") as stream:
         assert [one.data["value"]["n"] for one in await stream.events(4)] == [2, 3, 4, 5]
+
+
+async def test_a_heartbeat_comes_in_time_behind_a_message(
+    http: str, admin: Admin, producer: Producer, topic: str
+) -> None:
+    """Right behind a heartbeat there is a message; the next one is not put off twice as long."""
+    await admin.create_topic(topic, 1)
+    silences = []
+    async with events(http, topic, heartbeat_ms=300) as stream:
+        for number in range(4):
+            await stream.beat()
+            await producer.send(topic, str(number))
+            await stream.events(1)
+            since = time.monotonic()
+            await stream.beat()
+            silences.append(time.monotonic() - since)
+
+    assert min(silences) < 0.45, silences
 
 
 async def test_one_partition_alone(http: str, admin: Admin, producer: Producer, topic: str) -> None:

@@ -44,6 +44,7 @@ _AGAIN_S: Final = 0.1
 _MOST_FAILURES: Final = 3
 _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _PATIENCE_S: Final = 10.0
+_EARLY_S: Final = 0.01  # timers may go off a little early
 
 
 class _SpentError(Exception):
@@ -88,7 +89,8 @@ class Subscriber:
         self._tail: Tail | None = None
         self._number = self._index = 0
         self._changed = asyncio.Event()
-        self._has_written = False
+        self._now = asyncio.get_running_loop().time
+        self._written_at = self._now()
         self._is_limited = is_limited
         self.credit = credit
 
@@ -147,7 +149,7 @@ class Subscriber:
             return
         self._wire.write(entry.whole(self._face, self._values))
         self._number, self._positions = entry.number + 1, entry.after
-        self._has_written = True
+        self._written_at = self._now()
         self._meters.pushed.value += size
         if self.credit is not None:
             self.credit -= size
@@ -255,7 +257,9 @@ class Subscriber:
         self._positions = self._positions | {partition: min(page.next_offset, goal)}
         if messages:
             self._write(events_of(messages, ids, self._face, self._values))
-        elif page.next_offset == offset:
+            return
+        self._beat()  # a filter may look for long, and whoever comes back goes on from there
+        if page.next_offset == offset:
             await asyncio.sleep(_AGAIN_S)  # its leader is not as far as the tail was
 
     async def _skip(
@@ -288,20 +292,24 @@ class Subscriber:
     async def _until_changed(self) -> None:
         """Wait until there may be something to do; say from time to time that all is well."""
         try:
-            async with asyncio.timeout(self._beat_s):
+            async with asyncio.timeout_at(self._written_at + self._beat_s):
                 await self._changed.wait()
         except TimeoutError:
             self._beat()
         self._changed.clear()
 
     def _beat(self) -> None:
-        if not self._has_written and not self._wire.is_paused:
+        """Say that all is well, if nothing was said for so long."""
+        now = self._now()
+        if now - self._written_at < self._beat_s - _EARLY_S:
+            return
+        if not self._wire.is_paused:
             self._wire.write(self._face.beat(self.id.encode()))
-        self._has_written = False
+        self._written_at = now
 
     def _write(self, events: Sequence[bytes]) -> None:
         self._wire.write(self._face.piece(b"".join(events)))
-        self._has_written = True
+        self._written_at = self._now()
         self._meters.pushed.value += len(events)
         if self.credit is not None:
             self.credit -= len(events)
