@@ -24,7 +24,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
-from tests.compat import clients, queues, shares, spark, tools, transactions, views
+from tests.compat import clients, once, queues, shares, spark, tools, transactions, views
 from tests.compat.letters import WrongAnswerError
 from tests.compat.target import CACHE, MissingError, Target, UnreachableError
 
@@ -66,7 +66,7 @@ def checks(only: tuple[str, ...], own_broker: bool, peer: str = "waystation") ->
     of_kafka = tools.TOOLS | transactions.TOOLS | shares.TOOLS
     known |= {name: _of_kafka(tool) for name, tool in of_kafka.items()}
     if peer == "waystation":  # nobody else has them
-        known |= views.CHECKS
+        known |= views.CHECKS | once.CHECKS
     if not own_broker:  # nobody told us where the data is
         known = {name: check for name, check in known.items() if "dump-log" not in name}
     if unknown := set(only) - known.keys():

@@ -1,8 +1,9 @@
 """What every client sends, and what must come back: byte for byte, in order.
 
 A client program reads the letters from a JSON-lines file, sends them to one topic per codec and
-prints what it reads back, one JSON object per record.  Keys, values and header values travel as
-hexadecimal text, ``null`` standing for no value, so that no client's idea of strings gets between.
+prints what it reads back, one JSON object per record; told to ``read``, it only reads.  Keys,
+values and header values travel as hexadecimal text, ``null`` standing for no value, so that no
+client's idea of strings gets between.
 """
 
 import json
@@ -38,6 +39,17 @@ def letters() -> list[Letter]:
     ]
 
 
+def with_idempotency_keys() -> list[Letter]:
+    """The same, each with the header that names its idempotency key."""
+    return [
+        {
+            **letter,
+            "headers": [*letter["headers"], ["idempotency-key", f"letter-{n}".encode().hex()]],
+        }
+        for n, letter in enumerate(letters())
+    ]
+
+
 def topic(prefix: str, codec: str) -> str:
     """Where a client sends what it compresses with ``codec``."""
     return f"{prefix}-{codec}"
@@ -48,7 +60,7 @@ def write_letters(path: Path) -> None:
     path.write_text("".join(json.dumps(letter) + "\n" for letter in letters()))
 
 
-def check(prefix: str, lines: list[str]) -> None:
+def check(prefix: str, lines: list[str], sent: list[Letter] | None = None) -> None:
     """Raise ``WrongAnswerError`` unless ``lines`` are the letters, in order, in every topic."""
     by_topic: dict[str, list[Letter]] = defaultdict(list)
     for line in lines:
@@ -58,22 +70,22 @@ def check(prefix: str, lines: list[str]) -> None:
             raise WrongAnswerError(f"not a record: {line:.200}") from None
         by_topic[record.pop("topic")].append(record)
     for codec in CODECS:
-        check_topic(codec, by_topic[topic(prefix, codec)])
+        check_topic(codec, by_topic[topic(prefix, codec)], sent)
 
 
-def check_topic(codec: str, records: list[Letter]) -> None:
+def check_topic(codec: str, records: list[Letter], wanted: list[Letter] | None = None) -> None:
     """The same for one topic's records, in any order of partitions."""
     if len(records) != _COUNT:
         raise WrongAnswerError(f"{codec}: {len(records)} records came back, {_COUNT} were sent")
     for partition in range(PARTITIONS):
-        sent = [letter for letter in letters() if letter["partition"] == partition]
+        sent = [one for one in wanted or letters() if one["partition"] == partition]
         expected = [{**letter, "offset": offset} for offset, letter in enumerate(sent)]
         read = [record for record in records if record["partition"] == partition]
         if len(read) != len(expected):
             raise WrongAnswerError(f"{codec}: partition {partition} holds {len(read)} records")
-        for wanted, got in zip(expected, read, strict=True):
-            if wanted != got:
-                raise WrongAnswerError(f"{codec}: {_difference(wanted, got)}")
+        for letter, got in zip(expected, read, strict=True):
+            if letter != got:
+                raise WrongAnswerError(f"{codec}: {_difference(letter, got)}")
 
 
 def _value(n: int) -> bytes | None:

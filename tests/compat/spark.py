@@ -21,10 +21,15 @@ def connector(target: Target) -> str:
     prefix = target.topic("spark-kafka")
     for codec in CODECS:
         _send(target, letters.topic(prefix, codec), codec)
+    return check_reading(target, prefix, letters.letters())
+
+
+def check_reading(target: Target, prefix: str, sent: list[Letter]) -> str:
+    """What the connector reads of the topics of ``prefix``, both ways."""
     told = _run("spark_letters.py", target, prefix)
     batch, _, stream = told.partition("and as a stream\n")
     for lines in (batch, stream):
-        letters.check(prefix, lines.splitlines())
+        letters.check(prefix, lines.splitlines(), sent)
     return spark_connector.connector_version()
 
 

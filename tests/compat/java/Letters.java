@@ -20,7 +20,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Sends the letters with Kafka's own client, once per codec, and prints what it reads back. */
+/** Sends the letters with Kafka's own client, once per codec, and prints what it reads back; or only reads. */
 public final class Letters {
     private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
     private static final int PARTITIONS = 2;
@@ -32,6 +32,10 @@ public final class Letters {
         List<JsonNode> letters = new ArrayList<>();
         for (String line : Files.readAllLines(Path.of(args[2]))) {
             letters.add(JSON.readTree(line));
+        }
+        if (args.length > 3 && args[3].equals("read")) {
+            CODECS.forEach(codec -> read(bootstrap, prefix + "-" + codec, letters.size()));
+            return;
         }
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             for (String codec : CODECS) {

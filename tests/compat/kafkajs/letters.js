@@ -99,12 +99,18 @@ async function readInGroup(kafka, admin, prefix, letters) {
   await admin.deleteGroups([groupId]);
 }
 
-async function main([bootstrap, prefix, path]) {
+async function main([bootstrap, prefix, path, only]) {
   await zstd.init();
   const lines = fs.readFileSync(path, "utf8").trim().split("\n");
   const letters = lines.map((line) => JSON.parse(line));
   const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR, retry: { retries: 2 } });
   const admin = kafka.admin();
+  if (only === "read") {
+    await admin.connect();
+    await readInGroup(kafka, admin, prefix, letters);
+    await admin.disconnect();
+    return;
+  }
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
   await Promise.all([admin.connect(), producer.connect()]);
   const configEntries = [{ name: "retention.ms", value: "86400000" }];

@@ -75,6 +75,9 @@ func Read(path string) []Letter {
 	return letters
 }
 
+// ReadOnly says that somebody else has sent the letters.
+func ReadOnly() bool { return len(os.Args) > 4 && os.Args[4] == "read" }
+
 // Print hands one record that was read to the harness.
 func Print(letter Letter) {
 	if letter.Headers == nil {

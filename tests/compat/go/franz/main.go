@@ -1,4 +1,4 @@
-// Sends the letters with franz-go, once per codec, and prints what it reads back.
+// Sends the letters with franz-go, once per codec, and prints what it reads back; or only reads.
 package main
 
 import (
@@ -26,8 +26,10 @@ func main() {
 	letters := exchange.Read(os.Args[3])
 	for _, codec := range exchange.Codecs {
 		topic := prefix + "-" + codec
-		create(bootstrap, topic)
-		send(bootstrap, topic, codecs[codec], letters)
+		if !exchange.ReadOnly() {
+			create(bootstrap, topic)
+			send(bootstrap, topic, codecs[codec], letters)
+		}
 		read(bootstrap, topic, len(letters))
 	}
 }

@@ -1,4 +1,4 @@
-// Sends the letters with sarama, once per codec, and prints what it reads back.
+// Sends the letters with sarama, once per codec, and prints what it reads back; or only reads.
 package main
 
 import (
@@ -24,8 +24,10 @@ func main() {
 	letters := exchange.Read(os.Args[3])
 	for _, codec := range exchange.Codecs {
 		topic := prefix + "-" + codec
-		create(bootstrap, topic)
-		send(bootstrap, topic, codecs[codec], letters)
+		if !exchange.ReadOnly() {
+			create(bootstrap, topic)
+			send(bootstrap, topic, codecs[codec], letters)
+		}
 		read(bootstrap, topic, letters)
 	}
 }
