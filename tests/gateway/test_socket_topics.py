@@ -220,14 +220,19 @@ async def test_a_topic_that_goes_closes_the_socket_with_its_reason(
     http: str, admin: Admin, topic: str
 ) -> None:
     await admin.create_topic(topic, 1)
-    async with socket(http, f"topics/{topic}", credit=5) as talk:
+    async with (
+        socket(http, f"topics/{topic}", credit=5) as talk,
+        socket(http, f"topics/{topic}", group=topic) as member,
+    ):
         await talk.frames("ready")
+        await member.frames("partitions")
         await admin.delete_topic(topic)
 
-        (error,) = await talk.frames("error")
-        await talk.connection.wait_closed()
-        assert error["status"] in (404, 410)
-        assert talk.connection.close_code == 1008
+        for one in (talk, member):
+            (error,) = await one.frames("error")
+            await one.connection.wait_closed()
+            assert error["status"] in (404, 410)
+            assert one.connection.close_code == 1008
 
 
 async def test_what_cannot_be_followed_is_refused_before_the_socket_opens(

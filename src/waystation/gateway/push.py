@@ -34,6 +34,7 @@ from waystation.gateway.streams import Pushed, Wire, chunk
 from waystation.model.errors import WaystationError
 
 if TYPE_CHECKING:
+    from waystation.client.metadata import TopicView
     from waystation.gateway.clients import Clients
 
 __all__ = ["Push", "push_routes"]
@@ -68,18 +69,20 @@ class Push:
         clients, given = self.of(call.clients), call.parameters
         if given.group is not None:
             check_member(given)
-            await clients.topic(given.topic)
+            topic = await clients.topic(given.topic)
             self.members.check_room()
-            return _stream(partial(self._to_member, clients, given))
+            return _stream(partial(self._to_member, clients, topic, given))
         header = call.headers.get(b"last-event-id", b"").decode("latin-1")
         wanted = await wanted_by(clients, given, header or None)
         self.tails.check_room(wanted.topic, wanted.partition)
         return _stream(partial(self._to_one, clients, wanted, given.limit))
 
-    async def _to_member(self, clients: "Clients", given: EventsParams, wire: Wire) -> None:
+    async def _to_member(
+        self, clients: "Clients", topic: "TopicView", given: EventsParams, wire: Wire
+    ) -> None:
         with self.meters.subscribed("events-group"):
             wire.write(chunk(_RETRY + b"\n"))
-            pushing = self.members.events(clients, given, given.limit, self.meters, wire)
+            pushing = self.members.events(clients, topic, given, given.limit, self.meters, wire)
             await _told(pushing, wire)
 
     async def _to_one(

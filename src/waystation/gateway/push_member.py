@@ -5,6 +5,7 @@ as soon as events were handed to its connection, and never before: a node that d
 was not committed, while what is on its way when the caller breaks off counts as read.
 """
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from waystation.client.errors import is_retriable
@@ -14,6 +15,8 @@ from waystation.gateway.problems import refusal
 from waystation.gateway.push_events import plain_event
 from waystation.gateway.push_meters import PushMeters
 from waystation.gateway.push_start import SubscribeParams
+from waystation.gateway.push_tails import Looks
+from waystation.gateway.sockets_talk import until_first
 from waystation.gateway.streams import Wire, chunk
 from waystation.model.errors import (
     FencedMemberEpochError,
@@ -26,6 +29,7 @@ from waystation.model.errors import (
 if TYPE_CHECKING:
     from waystation.client.consumer import Consumer
     from waystation.client.listeners import Listener
+    from waystation.client.metadata import TopicView
     from waystation.gateway.clients import Clients
 
 __all__ = ["Members", "consumer_of"]
@@ -34,6 +38,7 @@ _MOST: Final = 512
 _BATCH: Final = 100
 _PREFETCH_BYTES: Final = 1 << 20
 _HEARTBEAT_MS: Final = 1_000  # how soon a member hears that others come or go
+_LOOK_S: Final = 2.0
 _PASSING: Final = (
     RebalanceInProgressError,
     UnknownMemberError,
@@ -47,6 +52,7 @@ class Members:
 
     def __init__(self) -> None:
         self._count = 0
+        self._looks = Looks()
 
     def check_room(self) -> None:
         """Refuse one more if there are enough."""
@@ -65,27 +71,27 @@ class Members:
     def __exit__(self, *_: object) -> None:
         self._count -= 1
 
+    async def until_gone(self, clients: "Clients", topic: "TopicView") -> None:
+        """Raises once the topic is gone: of a group without partitions nobody would hear it."""
+        since = asyncio.get_running_loop().time()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await self._looks.check(clients, topic, since)
+
     async def events(
         self,
         clients: "Clients",
+        topic: "TopicView",
         given: SubscribeParams,
         limit: int | None,
         meters: PushMeters,
         wire: Wire,
     ) -> None:
-        """Push to a member until it goes, or has had ``limit`` messages."""
+        """Push to a member until it goes, has had ``limit`` messages, or the topic goes."""
         with self:
             async with consumer_of(clients, given) as consumer:
-                while limit is None or limit > 0:
-                    most = _BATCH if limit is None else min(limit, _BATCH)
-                    messages = await consumer.poll(given.heartbeat_ms, most)
-                    if wire.is_paused:
-                        await wire.drained()
-                    wire.write(_events(messages, given))
-                    meters.pushed.add(len(messages))
-                    if messages:
-                        limit = None if limit is None else limit - len(messages)
-                        await _commit(consumer)
+                pushing = _push(consumer, given, limit, meters, wire)
+                await until_first(pushing, self.until_gone(clients, topic))
 
 
 def consumer_of(
@@ -116,6 +122,25 @@ def consumer_of(
         fetch_partition_bytes=_PREFETCH_BYTES,
         fetch_max_bytes=_PREFETCH_BYTES,
     )
+
+
+async def _push(
+    consumer: "Consumer",
+    given: SubscribeParams,
+    limit: int | None,
+    meters: PushMeters,
+    wire: Wire,
+) -> None:
+    while limit is None or limit > 0:
+        most = _BATCH if limit is None else min(limit, _BATCH)
+        messages = await consumer.poll(given.heartbeat_ms, most)
+        if wire.is_paused:
+            await wire.drained()
+        wire.write(_events(messages, given))
+        meters.pushed.add(len(messages))
+        if messages:
+            limit = None if limit is None else limit - len(messages)
+            await _commit(consumer)
 
 
 async def _commit(consumer: "Consumer") -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from waystation.client.metadata import ClusterView, TopicView
     from waystation.gateway.clients import Clients
 
-__all__ = ["Tails"]
+__all__ = ["Looks", "Tails"]
 
 _MOST: Final = 512
 _LINGER_S: Final = 5.0

@@ -35,6 +35,7 @@ from waystation.model.ids import TopicPartition
 
 if TYPE_CHECKING:
     from waystation.client.consumer import Consumer
+    from waystation.client.metadata import TopicView
     from waystation.gateway.clients import Clients
     from waystation.gateway.push import Push
 
@@ -58,9 +59,9 @@ async def topic_conversation(push: "Push", call: Call[TopicSocketParams, None]) 
     clients, given = push.of(call.clients), call.parameters
     if given.group is not None:
         check_member(given)
-        await clients.topic(given.topic)
+        topic = await clients.topic(given.topic)
         push.members.check_room()
-        return Conversation(_Member(push, clients, given).talk)
+        return Conversation(_Member(push, clients, topic, given).talk)
     wanted = await wanted_by(clients, given)
     push.tails.check_room(wanted.topic, wanted.partition)
     return Conversation(_Alone(push, clients, given, wanted).talk)
@@ -130,8 +131,10 @@ class _Alone:
 class _Member:
     """A member of a group."""
 
-    def __init__(self, push: "Push", clients: "Clients", given: TopicSocketParams) -> None:
-        self._push, self._clients, self._given = push, clients, given
+    def __init__(
+        self, push: "Push", clients: "Clients", topic: "TopicView", given: TopicSocketParams
+    ) -> None:
+        self._push, self._clients, self._topic, self._given = push, clients, topic, given
         self._credits = Credits(given.credit)
         self._consumer: Consumer | None = None
 
@@ -148,7 +151,8 @@ class _Member:
                 self._consumer = consumer
                 await socket.say(Ready())
                 hearing = Talk(socket, TOPIC_FRAMES.client, self._credits.grant, self._answer)
-                await until_first(self._push_all(consumer, socket), hearing.hear())
+                gone = push.members.until_gone(self._clients, self._topic)
+                await until_first(self._push_all(consumer, socket), hearing.hear(), gone)
 
     async def _push_all(self, consumer: "Consumer", socket: Socket) -> None:
         credit = self._credits
