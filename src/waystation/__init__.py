@@ -1,7 +1,8 @@
 """Waystation: a distributed message queue that speaks the Kafka protocol.
 
-The public Python API is here: ``Producer``, ``Consumer``, ``Queue``, ``Admin`` and what they
-hand out.  Each is imported when it is first used, so that ``import waystation`` costs nothing.
+The public Python API is here: ``Producer``, ``Consumer``, ``Queue``, ``Admin``, ``Webhooks`` and
+what they hand out.  Each is imported when it is first used, so that ``import waystation`` costs
+nothing.
 """
 
 from waystation.version import VERSION
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from waystation.client.queue_receipts import HeldMessage, Receipt, Receipts
     from waystation.client.transaction import Transaction
     from waystation.client.transactor import PreparedTransaction
+    from waystation.client.webhooks import Webhooks
     from waystation.model.errors import WaystationError
     from waystation.model.ids import TopicPartition
 
@@ -40,6 +42,7 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "WaystationError",
+    "Webhooks",
     "__version__",
 ]
 
@@ -62,6 +65,7 @@ _HOMES = {
     "TopicPartition": "waystation.model.ids",
     "Transaction": "waystation.client.transaction",
     "WaystationError": "waystation.model.errors",
+    "Webhooks": "waystation.client.webhooks",
 }
 
 

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.support.command import waystation
 from tests.support.http_client import HttpClient
 from tests.support.servers import free_ports
 from tests.support.webhook_calls import LOOPBACK, make_topic, send, until
-from tests.support.webhook_receiver import Receiver, Reply
+from tests.support.webhook_receiver import OK, Receiver, Reply
 
 from waystation.testing.process import BrokerProcess
 
@@ -50,6 +51,20 @@ def test_a_webhook_lives_and_dies(node: BrokerProcess) -> None:
         receiver.answer = lambda _: Reply(500)
         tested = waystation("webhook", "test", "billing", *at)
         assert (tested.code, "did not take it: answered 500" in tested.err) == (1, True)
+        receiver.answer = lambda _: OK
+        changed = waystation(
+            *("webhook", "change", "billing", "--new-secret", "--keep-old-secret", "1h"),
+            *("--everything", "--timeout", "3s", "--order", "key", *at),
+        )
+        assert (changed.code, changed.out[:6]) == (0, "whsec_"), changed
+        assert "changed webhook billing: " in changed.err
+        told = _shown(at)
+        assert (told["timeout_ms"], told["where"], told["order"]) == (3_000, None, "key")
+        assert len(told["former_secrets"]) == 1
+        nothing = waystation("webhook", "change", "billing", *at)
+        assert (nothing.code, "say what to change" in nothing.err) == (2, True)
+        wrong = waystation("webhook", "change", "billing", "--url", "http://10.0.0.1/", *at)
+        assert (wrong.code, "10.0.0.1 is not public" in wrong.err) == (1, True)
         deleted = waystation("webhook", "delete", "billing", "--yes", *at)
         assert (deleted.code, deleted.err) == (0, "deleted webhook billing\n")
         assert "there are no webhooks" in waystation("webhook", "list", *at).err
@@ -72,8 +87,6 @@ def test_a_mistake_is_one_line_that_names_the_remedy(node: BrokerProcess) -> Non
     assert "must be HOST:PORT" in nowhere.err
 
 
-def _shown(at: tuple[str, ...]) -> dict[str, dict[str, int]]:
-    shown: dict[str, dict[str, int]] = json.loads(
-        waystation("webhook", "show", "billing", "--json", *at).out
-    )
+def _shown(at: tuple[str, ...]) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(waystation("webhook", "show", "billing", "--json", *at).out)
     return shown

@@ -1,10 +1,12 @@
-"""The page about webhooks: its commands run, its program verifies, its table is complete."""
+"""The page about webhooks: its commands and programs run, its table is complete."""
 
+import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Receiver]:
         script = script.replace("127.0.0.1:9000", at).replace("127.0.0.1:8090", broker.http)
         done = shell(script, broker)
         assert done.returncode == 0, done.stderr
+        program = blocks("python")[0].replace("node-1:8090,node-2:8090", broker.http)
+        wrapped = textwrap.indent(program.replace("https://example.com/hooks", receiver.url), "  ")
+        space: dict[str, Any] = {}
+        exec(f"async def main():\n{wrapped}", space)
+        asyncio.run(space["main"]())
         receiver.until(lambda: any("waystation-offset" in hook.headers for hook in receiver.hooks))
     return done.stdout, receiver
 
@@ -78,7 +85,7 @@ def test_the_program_of_the_page_verifies_and_refuses(told: tuple[str, Receiver]
     out, receiver = told
     secret = next(line for line in out.splitlines() if line.startswith("whsec_"))
     space: dict[str, Any] = {}
-    exec(blocks("python")[0], space)
+    exec(blocks("python")[1], space)
     verified: Verified = space["verified"]
     hook = next(one for one in receiver.hooks if one.headers["waystation-webhook"] == "billing")
 

@@ -16,9 +16,10 @@ from tests.support.soak import count
 from tests.support.webhook_calls import LOOPBACK, make_topic, make_webhook, send, show, until
 from tests.support.webhook_receiver import OK, Hook, Receiver, Reply
 
+from waystation.client.webhook_descriptions import GivenUp
 from waystation.coordination.sqlite import SqliteStore
 from waystation.gateway.webhook_definitions import Claim
-from waystation.gateway.webhook_figures import Figures, GivenUp
+from waystation.gateway.webhook_figures import Figures
 from waystation.gateway.webhook_store import WEBHOOKS_MOST, WebhookStore
 from waystation.testing.process import BrokerProcess
 

@@ -4,6 +4,7 @@ import base64
 
 import pytest
 
+from waystation.gateway.webhook_bodies import NewWebhook, defined
 from waystation.gateway.webhook_signing import fingerprint, key_of, new_secret, signature
 
 
@@ -36,3 +37,20 @@ def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: str) -> None:
         key_of(secret)
 
     assert secret.removeprefix("whsec_") not in str(told.value)
+
+
+def test_secrets_that_were_replaced_sign_until_their_time_and_no_longer_than_the_last_word() -> (
+    None
+):
+    wish = NewWebhook(name="billing", topic="orders", url="https://example.com/")
+    first = defined(wish, "a", now=0)
+
+    second = first.with_secret("b", 1_000, now=0)
+    third = second.with_secret("c", 5_000, now=500)
+    assert third.secrets_at(500) == ["c", "b", "a"]
+    assert third.secrets_at(1_000) == ["c", "b"], "the first one's time is as it was promised"
+    assert third.secrets_at(5_500) == ["c"]
+    assert third.with_secret("c", 100, now=500).secrets_at(600) == ["c"], "sooner than promised"
+    assert third.with_secret("a", 5_000, now=600).secrets_at(700) == ["a", "c", "b"], "and back"
+    assert third.with_secret("d", 0, now=500).former_secrets == ()
+    assert third.with_secret("d", 9, now=9_000).former_secrets[1:] == (), "what is over is dropped"

@@ -37,6 +37,14 @@ def receiver() -> Iterator[Receiver]:
         yield one
 
 
+def signatures(hook: Hook, *secrets: str) -> list[str]:
+    """By each of the secrets, in their order."""
+    signed = f"{hook.headers['webhook-id']}.{hook.headers['webhook-timestamp']}.".encode()
+    keys = [base64.b64decode(one.removeprefix("whsec_")) for one in secrets]
+    digests = [hmac.new(key, signed + hook.body, hashlib.sha256).digest() for key in keys]
+    return [f"v1,{base64.b64encode(one).decode()}" for one in digests]
+
+
 def fails(times: int, status: int = 500, **headers: str) -> Any:
     """Answers each message so often with a failure, then takes it."""
     tries: dict[str, int] = defaultdict(int)
@@ -73,9 +81,7 @@ def test_a_message_is_pushed_as_it_is_read_and_signed(
     told = {name: hook.headers[f"waystation-{name}"] for name in ("topic", "partition", "offset")}
     assert told == {"topic": topic, "partition": "0", "offset": "1"}
     key = base64.b64decode(made["secret"].removeprefix("whsec_"))
-    signed = f"{hook.headers['webhook-id']}.{hook.headers['webhook-timestamp']}.".encode()
-    wanted = base64.b64encode(hmac.new(key, signed + hook.body, hashlib.sha256).digest()).decode()
-    assert hook.headers["webhook-signature"] == f"v1,{wanted}"
+    assert [hook.headers["webhook-signature"]] == signatures(hook, made["secret"])
     assert abs(int(hook.headers["webhook-timestamp"]) - time.time()) < 60
 
     until(lambda: show(http, topic)["state"]["delivered"] == 1)
@@ -91,6 +97,39 @@ def test_a_message_is_pushed_as_it_is_read_and_signed(
     assert made["secret"].removeprefix("whsec_") not in node.log_path.read_text()
     metrics = http.get("/metrics").body.decode()
     assert f'waystation_webhook_delivered_total{{webhook="{made["name"]}"}} 1' in metrics
+
+
+def test_a_secret_that_was_replaced_signs_too_for_a_while(
+    http: HttpClient, node: BrokerProcess, topic: str, receiver: Receiver
+) -> None:
+    path = f"/v1/webhooks/{topic[-100:]}"
+    make_topic(http, topic)
+    made = make_webhook(http, topic, receiver.url)
+    changed = http.post(path, {"secret": None, "secret_grace_ms": 3_600_000}, "PATCH").json
+    assert changed["secret"] not in (None, made["secret"])
+    (former,) = changed["former_secrets"]
+    assert former["fingerprint"] == made["secret_fingerprint"]
+    assert 3_500 < former["until_ms"] / 1_000 - time.time() <= 3_600
+    send(http, topic, "both")
+    receiver.until(lambda: receiver.values == ["both"])
+    both = [changed["secret"], made["secret"]]
+    assert receiver.hooks[0].headers["webhook-signature"].split() == signatures(
+        receiver.hooks[0], *both
+    )
+
+    over = http.post(path, {"secret_grace_ms": 0}, "PATCH").json
+    assert (over["former_secrets"], over["secret"]) == ([], None)
+    assert over["secret_fingerprint"] == changed["secret_fingerprint"]
+    send(http, topic, "new")
+    receiver.until(lambda: receiver.values == ["both", "new"])
+    assert receiver.hooks[1].headers["webhook-signature"].split() == signatures(
+        receiver.hooks[1], changed["secret"]
+    )
+
+    statuses = [http.post(path, {"secret": None}, "PATCH").status for _ in range(4)]
+    assert statuses == [200, 200, 200, 409]
+    shown = http.get(path).body.decode() + node.log_path.read_text()
+    assert not any(one.removeprefix("whsec_") in shown for one in both)
 
 
 def test_what_fails_comes_again_later_each_time_under_the_same_id(

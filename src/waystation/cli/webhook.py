@@ -10,8 +10,9 @@ import click
 
 from waystation.cli.asking import confirm
 from waystation.cli.asking_http import ask, http_option
-from waystation.cli.options import example, json_option, parse_duration, yes_option
+from waystation.cli.options import example, json_option, yes_option
 from waystation.cli.output import print_json, print_table, say
+from waystation.cli.webhook_options import fields_of, tuning_options
 
 _EXAMPLE = "waystation webhook create billing --topic orders --url https://example.com/hooks"
 _PATH: Final = "/v1/webhooks"
@@ -32,16 +33,9 @@ def webhook() -> None:
 @click.option("--secret", help="whsec_... to sign with; one is made and printed if not given.")
 @click.option("--from-beginning", is_flag=True, help="Push all that the topic has, too.")
 @click.option("--where", metavar="EXPRESSION", help="Only what an SQL condition means.")
-@click.option("--values", type=click.Choice(["text", "json", "base64"]), help="How to write them.")
 @click.option("--order-by-key", is_flag=True, help="Of each key one message after the other.")
-@click.option("--batch", type=int, metavar="N", help="Messages per request.  [default: 1]")
-@click.option("--concurrency", type=int, metavar="N", help="Requests at a time.  [default: 8]")
-@click.option("--timeout", metavar="DURATION", help="For a whole request.  [default: 15s]")
-@click.option("--max-deliveries", type=int, metavar="N", help="Tries.  [default: 20]")
-@click.option("--retry-after", metavar="DURATION", help="The first wait.  [default: 1s]")
-@click.option("--retry-at-most", metavar="DURATION", help="The longest wait.  [default: 15m]")
+@tuning_options(shows_defaults=True)
 @click.option("--die-while-down", is_flag=True, help="Give up also while the target is down.")
-@click.option("--dead-letters", metavar="TOPIC", help="[default: webhook.NAME.dead]")
 @click.option("--paused", is_flag=True, help="Deliver nothing before it is resumed.")
 @http_option
 @json_option
@@ -51,50 +45,28 @@ def create(
     url: str,
     secret: str | None,
     from_beginning: bool,
-    where: str | None,
-    values: str | None,
     order_by_key: bool,
-    batch: int | None,
-    concurrency: int | None,
-    timeout: str | None,
-    max_deliveries: int | None,
-    retry_after: str | None,
-    retry_at_most: str | None,
     die_while_down: bool,
-    dead_letters: str | None,
     paused: bool,
     http: str,
     as_json: bool,
+    **more: Any,
 ) -> None:
     """Create the webhook NAME; its secret is printed this once."""
-    wanted = {
-        "name": name,
-        "topic": topic,
-        "url": url,
-        "secret": secret,
+    flags = {
         "begin": "earliest" if from_beginning else None,
-        "where": where,
-        "values": values,
         "order": "key" if order_by_key else None,
-        "batch_size": batch,
-        "concurrency": concurrency,
-        "timeout_ms": _ms(timeout),
-        "max_deliveries": max_deliveries,
-        "backoff_ms": _ms(retry_after),
-        "backoff_max_ms": _ms(retry_at_most),
         "while_down": "count" if die_while_down else None,
-        "dead_letter_topic": dead_letters,
         "paused": paused or None,
     }
-    body = {field: value for field, value in wanted.items() if value is not None}
+    said = {"name": name, "topic": topic, "url": url, "secret": secret, **flags, **more}
+    body = fields_of(said)
     made = ask(http, "POST", _PATH, body)
     if as_json:
         print_json(made)
         return
     say(f"created webhook {name}: topic {topic} is pushed to {url}")
-    if made["secret"] is not None:
-        say("its secret, which is shown this once:")
-        click.echo(made["secret"])
+    _say_secret(made)
 
 
 @webhook.command("list", epilog=example("waystation webhook list --json"))
@@ -129,6 +101,54 @@ def show(name: str, http: str, as_json: bool) -> None:
     print_table(("FIELD", "VALUE"), [(field, _text(value)) for field, value in rows])
     for one in letters:
         say(f"given up: partition {one['partition']}, offset {one['offset']}: {one['error']}")
+
+
+@webhook.command(
+    epilog=example(
+        "waystation webhook change billing --url https://example.com/v2/hooks\n"
+        "  waystation webhook change billing --new-secret --keep-old-secret 1h"
+    )
+)
+@click.argument("name")
+@click.option("--url", help="Where to: https:// or http://.")
+@click.option("--secret", help="whsec_... to sign with from now on.")
+@click.option("--new-secret", is_flag=True, help="Have a new secret made, and print it.")
+@click.option(
+    "--keep-old-secret",
+    metavar="DURATION",
+    help="For how long the old one signs too; 0s ends it now.  [default: 24h with a new one]",
+)
+@click.option("--where", metavar="EXPRESSION", help="Only what an SQL condition means.")
+@click.option("--everything", is_flag=True, help="Push all messages: no condition any more.")
+@click.option("--order", type=click.Choice(["none", "key"]), help="Of each key one by one, or not.")
+@tuning_options(shows_defaults=False)
+@click.option(
+    "--while-down",
+    type=click.Choice(["wait", "count"]),
+    help="While the target is down messages wait, or die of their number of tries.",
+)
+@http_option
+@json_option
+def change(
+    name: str, new_secret: bool, everything: bool, http: str, as_json: bool, **more: Any
+) -> None:
+    """Change the webhook NAME: what is not named stays as it is.
+
+    With another secret, messages are signed by both for a while, so that receivers can change over.
+    """
+    if new_secret and more["secret"] is not None:
+        raise click.UsageError("--secret gives a secret, --new-secret has one made: one of them")
+    if everything and more["where"] is not None:
+        raise click.UsageError("--where sets a condition, --everything ends it: one of them")
+    body: dict[str, Any] = fields_of(more)
+    body |= {"secret": None} if new_secret else {}
+    body |= {"where": None} if everything else {}
+    if not body:
+        raise click.UsageError("say what to change; --help lists what can be")
+    changed = ask(http, "PATCH", _path(name), body)
+    _told(changed, f"changed webhook {name}: {', '.join(body)}", as_json)
+    if not as_json:
+        _say_secret(changed)
 
 
 @webhook.command(epilog=example("waystation webhook pause billing"))
@@ -180,8 +200,10 @@ def _path(name: str) -> str:
     return f"{_PATH}/{quote(name, safe='')}"
 
 
-def _ms(duration: str | None) -> int | None:
-    return None if duration is None else round(parse_duration(duration).total_seconds() * 1_000)
+def _say_secret(answer: dict[str, Any]) -> None:
+    if answer["secret"] is not None:
+        say("its secret, which is shown this once:")
+        click.echo(answer["secret"])
 
 
 def _standing(one: dict[str, Any]) -> tuple[object, ...]:
@@ -190,6 +212,8 @@ def _standing(one: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, list):  # secrets that were replaced
+        return ", ".join(f"{one['fingerprint']} until {one['until_ms']}" for one in value)
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,6 +1,7 @@
 """What callers say of webhooks: the bodies that create and change them."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,7 +12,9 @@ from waystation.gateway.topics import TopicName
 from waystation.gateway.webhook_definitions import Definition
 from waystation.sharing.states import DELIVERIES_MAX
 
-__all__ = ["NewWebhook", "WebhookChange", "WebhookName", "defined"]
+__all__ = ["NewWebhook", "WebhookChange", "WebhookName", "changed", "defined"]
+
+_SECRET_GRACE_MS: Final = 86_400_000
 
 WebhookName = Annotated[
     str,
@@ -24,6 +27,14 @@ Secret = Annotated[
         min_length=1,
         max_length=120,
         description="whsec_ and base64 of 24 to 64 bytes; one is made if none is given.",
+    ),
+]
+SecretGrace = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=604_800_000,
+        description="For how long secrets that were replaced sign too; a day if secret is given.",
     ),
 ]
 Where = Annotated[
@@ -87,7 +98,10 @@ class WebhookChange(Params, frozen=True, kw_only=True):
     """What to change of a webhook; what is not named stays."""
 
     url: Url | msgspec.UnsetType = msgspec.UNSET
-    secret: Secret | msgspec.UnsetType = msgspec.UNSET
+    secret: Annotated[
+        Secret | msgspec.UnsetType | None, Meta(description="null has a new one made.")
+    ] = msgspec.UNSET
+    secret_grace_ms: SecretGrace | msgspec.UnsetType = msgspec.UNSET
     where: Where | msgspec.UnsetType | None = msgspec.UNSET
     values: Values | msgspec.UnsetType = msgspec.UNSET
     order: Order | msgspec.UnsetType = msgspec.UNSET
@@ -104,6 +118,15 @@ class WebhookChange(Params, frozen=True, kw_only=True):
         """The fields that are named."""
         named = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in named.items() if value is not msgspec.UNSET}
+
+
+def changed(known: Definition, said: Mapping[str, Any], now: int) -> Definition:
+    """What becomes of a webhook that shall have the fields that are said."""
+    rest = dict(said)
+    grace_ms = rest.pop("secret_grace_ms", _SECRET_GRACE_MS if "secret" in rest else None)
+    if grace_ms is not None:
+        known = known.with_secret(rest.pop("secret", known.secret), grace_ms, now)
+    return msgspec.structs.replace(known, **rest)
 
 
 def defined(new: NewWebhook, secret: str, now: int) -> Definition:

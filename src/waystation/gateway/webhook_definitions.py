@@ -10,8 +10,9 @@ import msgspec
 
 from waystation.sharing.states import DELIVERIES_MAX
 
-__all__ = ["Claim", "Definition", "group_of"]
+__all__ = ["FORMER_SECRETS_MOST", "Claim", "Definition", "ReplacedSecret", "group_of"]
 
+FORMER_SECRETS_MOST: Final = 3
 _LOCK_SPARE_MS: Final = 15_000
 """How much longer a message is locked than its request may take."""
 
@@ -23,8 +24,15 @@ class Claim(msgspec.Struct, frozen=True):
     until_ms: int
 
 
+class ReplacedSecret(msgspec.Struct, frozen=True):
+    """A secret that signs beside the newest one, for a while."""
+
+    secret: str
+    until_ms: int
+
+
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook as it is kept; ``secret`` is never shown."""
+    """A webhook as it is kept; secrets are never shown."""
 
     name: str
     topic: str
@@ -45,6 +53,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     is_ready: bool = False
     """Whether its group was told everything: before, nobody delivers."""
+    former_secrets: tuple[ReplacedSecret, ...] = ()
+    """The newest first."""
     leaving: Claim | None = None
     """Who sees to it that it goes, once it was deleted (``webhook_leaving.py``)."""
 
@@ -62,9 +72,31 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nodes deliver."""
         return self.is_ready and not self.paused and self.leaving is None
 
+    def former_secrets_at(self, now: int) -> tuple[ReplacedSecret, ...]:
+        """The secrets that were replaced and still sign."""
+        return tuple(one for one in self.former_secrets if one.until_ms > now)
+
+    def secrets_at(self, now: int) -> list[str]:
+        """The secrets that sign, the newest first."""
+        return [self.secret, *(one.secret for one in self.former_secrets_at(now))]
+
+    def with_secret(self, secret: str, grace_ms: int, now: int) -> "Definition":
+        """Sign by ``secret``, and by none of the others for longer than ``grace_ms`` from now."""
+        former = self.former_secrets_at(now)
+        if secret != self.secret:
+            former = (ReplacedSecret(self.secret, now + grace_ms), *former)
+        kept = (
+            ReplacedSecret(one.secret, min(one.until_ms, now + grace_ms))
+            for one in former
+            if grace_ms and one.secret != secret
+        )
+        return msgspec.structs.replace(self, secret=secret, former_secrets=tuple(kept))
+
     def left_by(self, claim: Claim) -> "Definition":
         """What is kept of it until everything else is gone, which is little."""
-        return msgspec.structs.replace(self, secret="", is_ready=False, leaving=claim)
+        return msgspec.structs.replace(
+            self, secret="", former_secrets=(), is_ready=False, leaving=claim
+        )
 
     def group_configs(self) -> dict[str, str]:
         """What the share group is told.

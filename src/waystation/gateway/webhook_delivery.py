@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final
 from waystation.client.queue import Queue
 from waystation.client.queue_errors import NotHeldError, SettlementUnknownError
 from waystation.client.queue_message import QueueMessage
+from waystation.client.webhook_descriptions import GivenUp
 from waystation.filters.selecting import Filter
 from waystation.gateway.webhook_breaker import Breaker, Verdict, verdict_of
 from waystation.gateway.webhook_definitions import Definition
-from waystation.gateway.webhook_figures import Figures, GivenUp
+from waystation.gateway.webhook_figures import Figures
 from waystation.gateway.webhook_requests import webhook_request
 from waystation.model.errors import WaystationError
 from waystation.runtime.clock import Clock

@@ -8,22 +8,13 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Figures", "GivenUp", "together"]
+from waystation.client.webhook_descriptions import GivenUp
+
+__all__ = ["Figures", "together"]
 
 _REMEMBERED: Final = 10
 _STALE_MS: Final = 60_000
 """A node that fails says so every few seconds; one that has not for so long is not there."""
-
-
-class GivenUp(msgspec.Struct, frozen=True):
-    """A message that was given up, and why."""
-
-    partition: int
-    offset: int
-    deliveries: int
-    error: str
-    """What the target said last."""
-    at_ms: int
 
 
 class Figures(msgspec.Struct, omit_defaults=True):

@@ -92,7 +92,9 @@ def _headers(webhook: Definition, message_id: str, body: bytes, now: int) -> dic
         "content-type": "application/json",
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp_s),
-        "webhook-signature": signature(key_of(webhook.secret), message_id, timestamp_s, body),
+        "webhook-signature": " ".join(
+            signature(key_of(one), message_id, timestamp_s, body) for one in webhook.secrets_at(now)
+        ),
         "waystation-webhook": webhook.name,
         "waystation-topic": webhook.topic,
     }

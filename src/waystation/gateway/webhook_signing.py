@@ -41,6 +41,8 @@ def fingerprint(secret: str) -> str:
 
 
 def signature(key: bytes, message_id: str, timestamp_s: int, body: bytes) -> str:
-    """What goes into the header ``webhook-signature``."""
+    """What goes into the header ``webhook-signature``, by one secret; several are set apart by
+    spaces, and one that fits is enough.
+    """
     signed = b"%s.%d.%s" % (message_id.encode(), timestamp_s, body)
     return "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()

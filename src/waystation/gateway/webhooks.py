@@ -8,18 +8,32 @@ their wishes.
 import asyncio
 import secrets
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from waystation.client.admin import LATEST
+from waystation.client.webhook_descriptions import (
+    FormerSecret,
+    SampleOutcome,
+    Webhook,
+    WebhookAndSecret,
+    WebhookDetails,
+    WebhookState,
+    WebhookStatus,
+)
 from waystation.filters.selecting import Filter
-from waystation.gateway.payloads import Values
 from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import Call, Params, Route
-from waystation.gateway.webhook_bodies import NewWebhook, WebhookChange, WebhookName, defined
-from waystation.gateway.webhook_definitions import Definition
-from waystation.gateway.webhook_figures import Figures, GivenUp
+from waystation.gateway.webhook_bodies import (
+    NewWebhook,
+    WebhookChange,
+    WebhookName,
+    changed,
+    defined,
+)
+from waystation.gateway.webhook_definitions import FORMER_SECRETS_MOST, Definition
+from waystation.gateway.webhook_figures import Figures
 from waystation.gateway.webhook_leaving import delete_group
 from waystation.gateway.webhook_running import Webhooks
 from waystation.gateway.webhook_signing import fingerprint, key_of, new_secret
@@ -35,9 +49,13 @@ __all__ = ["webhook_routes"]
 _NODES_LEAVE_S: Final = 5.0
 _DEAD_NODES_S: Final = 12.0
 
-_events = get_logger("webhooks")
+_SHOWN: Final = [
+    name
+    for name in Definition.__struct_fields__
+    if name not in ("secret", "former_secrets", "is_ready", "leaving")
+]
 
-Status = Literal["delivering", "failing", "paused", "creating"]
+_events = get_logger("webhooks")
 
 
 class WebhookParams(Params, frozen=True):
@@ -46,80 +64,10 @@ class WebhookParams(Params, frozen=True):
     name: WebhookName
 
 
-class WebhookState(msgspec.Struct, frozen=True):
-    """How it goes, on all nodes together; what other nodes did is seconds old."""
-
-    status: Status
-    delivered: int
-    failed: int
-    """Messages in requests that came to nothing; each is tried again, or given up."""
-    given_up: int
-    skipped: int
-    """Messages that ``where`` does not mean."""
-    last_delivered_ms: int | None
-    failing_since_ms: int | None
-    last_error: str | None
-    last_error_ms: int | None
-
-
-class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook and how it goes; the secret is never shown."""
-
-    name: str
-    topic: str
-    url: str
-    secret_fingerprint: str
-    """Tells secrets apart: the beginning of the SHA-256 of its bytes."""
-    where: str | None
-    values: Values
-    order: str
-    batch_size: int
-    concurrency: int
-    timeout_ms: int
-    max_deliveries: int
-    backoff_ms: int
-    backoff_max_ms: int
-    while_down: str
-    dead_letter_topic: str
-    paused: bool
-    created_ms: int
-    group: str
-    """The share group that knows what was delivered."""
-    state: WebhookState
-
-
-class WebhookDetails(Webhook, frozen=True, kw_only=True):
-    """A webhook, how it goes, and what waits."""
-
-    pending: int | None
-    """Messages that wait to be delivered, also those that ``where`` may not mean; null if the
-    topic cannot be asked."""
-    dead_letters: int | None
-    """Messages in the dead-letter topic."""
-    recently_given_up: list[GivenUp]
-    """The last few messages that were given up, and why; the newest last."""
-
-
-class CreatedWebhook(Webhook, frozen=True, kw_only=True):
-    """A webhook that was just made."""
-
-    secret: str | None
-    """The secret that was made for it, this once; null if you gave one."""
-
-
 class AllWebhooks(msgspec.Struct, frozen=True):
     """Webhooks by name."""
 
     webhooks: list[Webhook]
-
-
-class Tested(msgspec.Struct, frozen=True):
-    """What became of a test."""
-
-    delivered: bool
-    status: int | None
-    error: str | None
-    took_ms: int
 
 
 class WebhookCalls:
@@ -129,13 +77,14 @@ class WebhookCalls:
         self._all = webhooks
         self._store = webhooks.store
 
-    async def create(self, call: Call[None, NewWebhook]) -> CreatedWebhook:
+    async def create(self, call: Call[None, NewWebhook]) -> WebhookAndSecret:
         """Make a webhook; it delivers once this is answered."""
         wanted = call.body
         secret = wanted.secret or new_secret()
         webhook = defined(wanted, secret, self._all.clock.now())
         with _store_away():
-            await self._check(webhook)
+            _check(webhook)
+            await self._check_url(webhook.url)
             await call.clients.topic(webhook.topic)
             await self._store.add(webhook)
             try:
@@ -146,8 +95,8 @@ class WebhookCalls:
                 raise
             webhook = await self._store.change(webhook.name, _ready)
         _events.info("webhook.created", webhook=webhook.name, topic=webhook.topic)
-        shown = _shown(webhook, Figures())
-        return CreatedWebhook(**shown, secret=None if wanted.secret else secret)
+        shown = self._shown(webhook, Figures())
+        return WebhookAndSecret(**shown, secret=None if wanted.secret else secret)
 
     async def list_all(self, call: Call[None, None]) -> AllWebhooks:
         """Every webhook by name."""
@@ -155,7 +104,7 @@ class WebhookCalls:
             found = await self._store.all()
             figures = await self._all.figures_of_all(found.values())
         each = zip(found.values(), figures, strict=True)
-        return AllWebhooks([Webhook(**_shown(one, its)) for one, its in each])
+        return AllWebhooks([Webhook(**self._shown(one, its)) for one, its in each])
 
     async def describe(self, call: Call[WebhookParams, None]) -> WebhookDetails:
         """One of them, and what waits for it."""
@@ -168,24 +117,33 @@ class WebhookCalls:
             queue = await admin.describe_queue(webhook.topic, group=webhook.group)
             pending, dead = queue.unsettled, queue.dead_letters
         return WebhookDetails(
-            **_shown(webhook, figures),
+            **self._shown(webhook, figures),
             pending=pending,
             dead_letters=dead,
             recently_given_up=figures.given_up,
         )
 
-    async def change(self, call: Call[WebhookParams, WebhookChange]) -> Webhook:
+    async def change(self, call: Call[WebhookParams, WebhookChange]) -> WebhookAndSecret:
         """Change some of its fields."""
-        said = call.body.said()
+        said, now = call.body.said(), self._all.clock.now()
+        is_made = said.get("secret", "") is None
+        if is_made:
+            said["secret"] = new_secret()
+
+        def decided(one: Definition) -> Definition:
+            return changed(one, said, now)
+
         with _store_away():
             known = (await self._store.find(call.parameters.name)).definition
-            await self._check(msgspec.structs.replace(known, **said))
-            webhook = await self._store.change(
-                known.name, lambda one: msgspec.structs.replace(one, **said)
-            )
+            wanted = decided(known)
+            _check(wanted)
+            if wanted.url != known.url:
+                await self._check_url(wanted.url)
+            webhook = await self._store.change(known.name, decided)
             admin = await call.clients.admin()
             await admin.alter_configs(group=webhook.group, set=webhook.group_configs())
-            return Webhook(**_shown(webhook, await self._all.figures(webhook)))
+            shown = self._shown(webhook, await self._all.figures(webhook))
+        return WebhookAndSecret(**shown, secret=webhook.secret if is_made else None)
 
     async def pause(self, call: Call[WebhookParams, None]) -> Webhook:
         """Deliver nothing until it is resumed; messages wait."""
@@ -195,7 +153,7 @@ class WebhookCalls:
         """Deliver again."""
         return await self._paused(call.parameters.name, paused=False)
 
-    async def test(self, call: Call[WebhookParams, None]) -> Tested:
+    async def test(self, call: Call[WebhookParams, None]) -> SampleOutcome:
         """Post a sample to the target, signed as everything else, and tell what it answered."""
         from waystation.gateway.webhook_requests import sample_request
 
@@ -204,7 +162,8 @@ class WebhookCalls:
         sample = sample_request(webhook, secrets.token_hex(8), self._all.clock.now())
         poster = await self._all.poster()
         told = await poster.post(webhook.url, *sample, webhook.timeout_ms / 1_000)
-        return Tested(told.error is None, told.status, told.error, round(told.took_s * 1_000))
+        took_ms = round(told.took_s * 1_000)
+        return SampleOutcome(told.error is None, told.status, told.error, took_ms)
 
     async def delete(self, call: Call[WebhookParams, None]) -> None:
         """Forget it, with what it has delivered; its dead letters stay."""
@@ -224,27 +183,32 @@ class WebhookCalls:
             webhook = await self._store.change(
                 name, lambda one: msgspec.structs.replace(one, paused=paused)
             )
-            return Webhook(**_shown(webhook, await self._all.figures(webhook)))
+            return Webhook(**self._shown(webhook, await self._all.figures(webhook)))
+
+    def _shown(self, webhook: Definition, figures: Figures) -> dict[str, Any]:
+        kept = {name: getattr(webhook, name) for name in _SHOWN}
+        former = webhook.former_secrets_at(self._all.clock.now())
+        return {
+            **kept,
+            "secret_fingerprint": fingerprint(webhook.secret),
+            "former_secrets": [
+                FormerSecret(fingerprint(one.secret), one.until_ms) for one in former
+            ],
+            "group": webhook.group,
+            "state": WebhookState(
+                _status(webhook, figures),
+                figures.delivered,
+                figures.failed,
+                figures.dead,
+                figures.skipped,
+                figures.last_delivered_ms,
+                figures.failing_since_ms,
+                figures.last_error,
+                figures.last_error_ms,
+            ),
+        }
 
     # --- checking -------------------------------------------------------------------------------
-
-    async def _check(self, webhook: Definition) -> None:
-        try:
-            key_of(webhook.secret)
-        except ValueError as error:
-            raise _wrong("secret", str(error), "leave it away to have one made") from None
-        try:
-            if webhook.where is not None:
-                Filter(webhook.where)
-        except InvalidFilterError as error:
-            raise _wrong("where", str(error), "an SQL condition: docs/filters.md") from None
-        if webhook.dead_letter_topic == webhook.topic:
-            raise _wrong(
-                "dead_letter_topic",
-                "is the topic that the webhook reads: what fails would come again for ever",
-                "name another topic",
-            )
-        await self._check_url(webhook.url)
 
     async def _check_url(self, url: str) -> None:
         """Whether the target may be reached now; every connection is checked again."""
@@ -268,6 +232,34 @@ class WebhookCalls:
                 f"names the host {target.host}, whose address cannot be found: {error}",
                 "check the name, and this node's name service",
             ) from None
+
+
+def _check(webhook: Definition) -> None:
+    """Whether what is wanted can be, its target aside."""
+    try:
+        key_of(webhook.secret)
+    except ValueError as error:
+        raise _wrong("secret", str(error), "leave it away to have one made") from None
+    try:
+        if webhook.where is not None:
+            Filter(webhook.where)
+    except InvalidFilterError as error:
+        raise _wrong("where", str(error), "an SQL condition: docs/filters.md") from None
+    if webhook.dead_letter_topic == webhook.topic:
+        raise _wrong(
+            "dead_letter_topic",
+            "is the topic that the webhook reads: what fails would come again for ever",
+            "name another topic",
+        )
+    if len(webhook.former_secrets) > FORMER_SECRETS_MOST:
+        raise refusal(
+            409,
+            "too-many-secrets",
+            f"{len(webhook.former_secrets)} secrets that were replaced would still sign, "
+            f"at most {FORMER_SECRETS_MOST} may",
+            field="secret",
+            remedy='wait, or end them by {"secret_grace_ms": 0}',
+        )
 
 
 class _store_away:  # noqa: N801 - reads as the statement that it is
@@ -305,28 +297,7 @@ def _ready(webhook: Definition) -> Definition:
     return msgspec.structs.replace(webhook, is_ready=True)
 
 
-def _shown(webhook: Definition, figures: Figures) -> dict[str, Any]:
-    kept = msgspec.structs.asdict(webhook)
-    del kept["secret"], kept["is_ready"], kept["leaving"]
-    return {
-        **kept,
-        "secret_fingerprint": fingerprint(webhook.secret),
-        "group": webhook.group,
-        "state": WebhookState(
-            _status(webhook, figures),
-            figures.delivered,
-            figures.failed,
-            figures.dead,
-            figures.skipped,
-            figures.last_delivered_ms,
-            figures.failing_since_ms,
-            figures.last_error,
-            figures.last_error_ms,
-        ),
-    }
-
-
-def _status(webhook: Definition, figures: Figures) -> Status:
+def _status(webhook: Definition, figures: Figures) -> WebhookStatus:
     if not webhook.is_ready:
         return "creating"
     if webhook.paused:
@@ -350,7 +321,7 @@ def webhook_routes(webhooks: Webhooks) -> list[Route]:
             tag="webhooks",
             handler=calls.create,
             body=NewWebhook,
-            answer=CreatedWebhook,
+            answer=WebhookAndSecret,
             status=201,
             errors=(409, 504),
         ),
@@ -380,8 +351,8 @@ def webhook_routes(webhooks: Webhooks) -> list[Route]:
             handler=calls.change,
             parameters=WebhookParams,
             body=WebhookChange,
-            answer=Webhook,
-            errors=(504,),
+            answer=WebhookAndSecret,
+            errors=(409, 504),
         ),
         Route(
             method="DELETE",
@@ -418,6 +389,6 @@ def webhook_routes(webhooks: Webhooks) -> list[Route]:
             tag="webhooks",
             handler=calls.test,
             parameters=WebhookParams,
-            answer=Tested,
+            answer=SampleOutcome,
         ),
     ]
