@@ -85,6 +85,8 @@ class Subscriber:
         self._topic, self._partition, self._positions = wanted[:3]
         self._values, self._chosen, self._beat_s = wanted[3:]
         self._face, self._wire = face, wire
+        self._format = face.name, wanted.values
+        self._pushed = meters.pushed
         self._mark = mark_of(self._topic.id)
         self._tail: Tail | None = None
         self._number = self._index = 0
@@ -140,19 +142,19 @@ class Subscriber:
 
     def offer(self, entry: Entry) -> None:
         """Take an entry at once, if nothing is in the way.  HOT: once per entry and subscriber."""
-        if self._number != entry.number or self._wire.is_paused or self.credit == 0:
+        wire, credit = self._wire, self.credit
+        if self._number != entry.number or wire.is_paused or credit == 0:
             self._changed.set()
             return
-        size = len(entry.messages)
-        if self._chosen is not None or (self.credit is not None and self.credit <= size):
+        if self._chosen is not None or (credit is not None and credit <= entry.count):
             self._take(entry)
             return
-        self._wire.write(entry.whole(self._face, self._values))
+        wire.write(entry.pieces.get(self._format) or entry.whole(self._face, self._values))
         self._number, self._positions = entry.number + 1, entry.after
-        self._written_at = self._now()
-        self._meters.pushed.value += size
-        if self.credit is not None:
-            self.credit -= size
+        self._written_at = entry.made_at
+        self._pushed.value += entry.count
+        if credit is not None:
+            self.credit = credit - entry.count
 
     def wake(self) -> None:
         """The tail has ended."""
@@ -310,7 +312,7 @@ class Subscriber:
     def _write(self, events: Sequence[bytes]) -> None:
         self._wire.write(self._face.piece(b"".join(events)))
         self._written_at = self._now()
-        self._meters.pushed.value += len(events)
+        self._pushed.value += len(events)
         if self.credit is not None:
             self.credit -= len(events)
             if not self.credit:

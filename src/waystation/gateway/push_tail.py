@@ -51,16 +51,29 @@ _MESSAGE_BYTES: Final = 100  # what a message costs beside its key and value
 class Entry:
     """Some messages in order, and where they lie between."""
 
-    __slots__ = ("_chosen", "_events", "_mark", "_pieces", "after", "before", "messages", "number")
+    __slots__ = (
+        "_chosen",
+        "_events",
+        "_mark",
+        "after",
+        "before",
+        "count",
+        "made_at",
+        "messages",
+        "number",
+        "pieces",
+    )
 
     def __init__(
         self, number: int, mark: str, before: dict[int, int], messages: Sequence[Message]
     ) -> None:
         self.number, self.before, self.messages = number, before, messages
+        self.count = len(messages)
+        self.made_at = asyncio.get_running_loop().time()
         self.after = before | {one.partition: one.offset + 1 for one in messages}
         self._mark = mark
         self._events: dict[tuple[str, Values], list[bytes]] = {}
-        self._pieces: dict[tuple[str, Values], bytes] = {}
+        self.pieces: dict[tuple[str, Values], bytes] = {}
         self._chosen: dict[str, list[int]] = {}
 
     @property
@@ -78,11 +91,9 @@ class Entry:
         return made
 
     def whole(self, face: Face, values: Values) -> bytes:
-        """All of it at once, as it goes over the wire.  HOT: once per follower."""
-        key = face.name, values
-        made = self._pieces.get(key)
-        if made is None:
-            made = self._pieces[key] = face.piece(b"".join(self.events(face, values)))
+        """All of it at once, as it goes over the wire; the next finds it among ``pieces``."""
+        made = face.piece(b"".join(self.events(face, values)))
+        self.pieces[face.name, values] = made
         return made
 
     def chosen(self, where: Filter) -> list[int]:
@@ -96,7 +107,7 @@ class Entry:
 
     def forget(self) -> None:
         """Let go of what the quick ones shared: the slow ones put theirs together themselves."""
-        self._pieces.clear()
+        self.pieces.clear()
         self._chosen.clear()
 
 

@@ -21,6 +21,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 
 from waystation.gateway.bodies import Limits
+from waystation.gateway.sockets_walk import FrameWalk, lone_text
 
 __all__ = ["BoundedSocket"]
 
@@ -38,6 +39,8 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         self._limits = limits
         self.on_lost: Callable[[], object] | None = None
         self.on_said: Callable[[bytes], bool] | None = None
+        self.is_paused = False
+        self._walk = FrameWalk()
         self._stuck_at: float | None = None
         self._unread = bytearray()
 
@@ -47,11 +50,6 @@ class BoundedSocket(WebSocketsSansIOProtocol):
     def is_open(self) -> bool:
         """Whether what is written may still arrive."""
         return not (self.close_sent or self.transport.is_closing())
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether the peer has to read first."""
-        return not self.writable.is_set()
 
     def write(self, content: bytes) -> None:
         """Hand over whole frames."""
@@ -73,24 +71,39 @@ class BoundedSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""
         super().connection_lost(exc)
+        self.is_paused = False  # nobody waits for who is gone
         if self.on_lost is not None:
             self.on_lost()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of any number of messages."""
+        """Bytes of any number of messages.  HOT: most of them are credit."""
         if self._unread:
             self._unread += data
+        elif self._is_taken(data):
+            return
         elif len(data) <= _SLICE_BYTES:
-            super().data_received(data)
+            self._hand_over(data)
         else:
             self._unread += data
             self.transport.pause_reading()
             self._read_on()
 
+    def _is_taken(self, data: bytes) -> bool:
+        """Whether it was a message by itself that could be taken at once."""
+        if self.on_said is None or self.close_sent or not self._walk.is_between:
+            return False
+        said = lone_text(data)
+        return said is not None and self.on_said(said)
+
+    def _hand_over(self, data: bytes) -> None:
+        if self.handshake_initiated:
+            self._walk.walk(data)
+        super().data_received(data)
+
     def _read_on(self) -> None:
         until, at = perf_counter() + _TURN_S, 0
         while at < len(self._unread) and not self.transport.is_closing():
-            super().data_received(bytes(self._unread[at : at + _SLICE_BYTES]))
+            self._hand_over(bytes(self._unread[at : at + _SLICE_BYTES]))
             at += _SLICE_BYTES
             if perf_counter() > until:
                 break
@@ -112,11 +125,13 @@ class BoundedSocket(WebSocketsSansIOProtocol):
     def pause_writing(self) -> None:
         """The peer does not read; it has as long as for a request."""
         super().pause_writing()
+        self.is_paused = True
         self._stuck_at = self.loop.time()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
         super().resume_writing()
+        self.is_paused = False
         self._stuck_at = None
 
     def handle_ping(self) -> None:
@@ -136,7 +151,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
-        """A message is whole.  HOT: most are credit, which is taken at once, without a queue."""
+        """A message is whole; if it can be taken at once, no queue is needed."""
         if self.on_said is None or len(self.frames) != 1 or not self.on_said(self.frames[0]):
             super().send_receive_event_to_app()
             return
