@@ -145,6 +145,34 @@ def test_one_key_is_enough_for_a_batch(http: HttpClient, path: str, lines: bool)
     assert all(one["place"]["replayed"] for one in again.json["outcomes"])
 
 
+def stream(http: HttpClient, path: str, messages: list[dict[str, Any]], key: str) -> Answer:
+    content = "\n".join(map(json.dumps, messages)).encode()
+    headers = {"content-type": "application/x-ndjson", "idempotency-key": key}
+    return http.ask("POST", f"{path}/stream", content, headers)
+
+
+def test_one_key_is_enough_for_a_stream_that_is_sent_again_from_its_beginning(
+    http: HttpClient, path: str
+) -> None:
+    messages = [{"value": f"{number}".ljust(400), "partition": 1} for number in range(900)]
+
+    cut_short = stream(http, path, messages[:700], "night")
+    whole = stream(http, path, messages, "night")
+
+    assert (cut_short.json["stored"], whole.json["stored"]) == (700, 900)
+    assert [int(value) for _, _, value in stored(http, path)] == list(range(900))
+    changed = stream(http, path, [messages[0], {"value": "x", "partition": 1}], "night")
+    assert (changed.status, changed.json["stored"]) == (207, 1)
+    assert changed.json["ended"]["line"] == 2
+    assert changed.json["ended"]["problem"]["status"] == 422
+
+
+def test_a_stream_with_bad_keys_is_refused(http: HttpClient, path: str) -> None:
+    assert stream(http, path, [{"value": "x"}], "with space").status == 400
+    both = stream(http, path, [{"value": "x", "idempotency_key": "own"}], "a")
+    assert (both.status, stored(http, path)) == (400, [])
+
+
 @pytest.mark.parametrize(
     ("body", "key", "field"),
     [
@@ -217,6 +245,17 @@ def test_queues_take_keys_as_well(http: HttpClient, topic: str) -> None:
     assert (first.status, again.status) == (200, 200)
     assert again.json["replayed"]
     assert send(http, path, {"value": "job", "priority": 1}, "job-1").status == 422
+
+
+def test_a_key_for_what_is_added_to_a_transaction_is_refused(
+    http: HttpClient, path: str, topic: str
+) -> None:
+    begun = http.post("/v1/transactions", {}).json["transaction"]
+    body = {"messages": [{"topic": topic, "value": "x", "partition": 0}]}
+    refused = send(http, f"/v1/transactions/{begun}/messages", body, "a")
+
+    assert (refused.status, refused.json["field"]) == (400, "Idempotency-Key")
+    assert http.ask("POST", f"/v1/transactions/{begun}/abort").status == 200
 
 
 def test_kafka_clients_read_such_messages_as_any_other(

@@ -16,6 +16,7 @@ from waystation.client.accumulator import NewRecord
 from waystation.client.producer import Producer
 from waystation.gateway.checking import NOT_JSON, decoded
 from waystation.gateway.incoming import Incoming, Slice
+from waystation.gateway.once import ONCE_HEADER, StreamKeys
 from waystation.gateway.payloads import NewMessage
 from waystation.gateway.problems import PROBLEM_JSON, Problem, ProblemError, problem_of, refusal
 from waystation.gateway.producing import stored_one, stored_together
@@ -27,6 +28,7 @@ __all__ = ["bulk_in_routes"]
 
 _AT_ONCE: Final = 256
 _TOGETHER_BYTES: Final = 256 << 10
+_TURN: Final = 256
 _decode: Final = msgspec.json.Decoder(NewMessage).decode
 _decode_lines: Final = msgspec.json.Decoder(NewMessage).decode_lines
 
@@ -120,6 +122,7 @@ class Intake:
 
 async def _taken_in(call: Call[TopicParams, Incoming]) -> Reply:
     topic, body = call.parameters.topic, call.body
+    keys = StreamKeys(call.headers)
     await call.clients.topic(topic)
     producer = await call.clients.producer()
     await producer.partitions_of(topic)
@@ -130,23 +133,25 @@ async def _taken_in(call: Call[TopicParams, Incoming]) -> Reply:
                 gathered.add(some)
                 line = some.number + some.lines
                 if gathered.size_bytes >= _TOGETHER_BYTES or gathered.ended is not None:
-                    stored += await _stored(producer, topic, gathered)
+                    stored += await _stored(producer, topic, gathered, keys)
                     if gathered.ended is not None:
                         break
                     gathered = _Gathered()
     except ProblemError as error:
         gathered.ended = StreamEnd(line, error.problem)
     if gathered.records:
-        stored += await _stored(producer, topic, gathered)
+        stored += await _stored(producer, topic, gathered, keys)
     return await _answer(body, Streamed(stored, gathered.ended))
 
 
-async def _stored(producer: Producer, topic: str, some: _Gathered) -> int:
+async def _stored(producer: Producer, topic: str, some: _Gathered, keys: StreamKeys) -> int:
     """How many of the lines are stored; ``some.ended`` is the first that is not."""
-    if all(one.timing() is None and one.idempotency_key is None for one in some.messages):
+    if not keys.named and all(
+        one.timing() is None and one.idempotency_key is None for one in some.messages
+    ):
         outcomes: Sequence[object] = await stored_together(producer, topic, some.records)
     else:
-        outcomes = await _one_by_one(producer, topic, some)
+        outcomes = await _one_by_one(producer, topic, some, keys)
     failed = 0
     for line, told in zip(some.lines, outcomes, strict=True):
         if isinstance(told, BaseException):
@@ -159,14 +164,19 @@ async def _stored(producer: Producer, topic: str, some: _Gathered) -> int:
     return len(outcomes) - failed
 
 
-async def _one_by_one(producer: Producer, topic: str, some: _Gathered) -> Sequence[object]:
+async def _one_by_one(
+    producer: Producer, topic: str, some: _Gathered, keys: StreamKeys
+) -> Sequence[object]:
     """Messages that are for later, or have an idempotency key, and others among them."""
-    sending = [
-        asyncio.ensure_future(
-            stored_one(producer, topic, record, message.timing(), message.idempotency_key)
-        )
-        for message, record in zip(some.messages, some.records, strict=True)
-    ]
+
+    async def stored(message: NewMessage, record: NewRecord) -> object:
+        return await stored_one(producer, topic, record, message.timing(), keys.next(message))
+
+    sending = []
+    for message, record in zip(some.messages, some.records, strict=True):
+        sending.append(asyncio.ensure_future(stored(message, record)))
+        if len(sending) % _TURN == 0:
+            await asyncio.sleep(0)
     return await asyncio.gather(*sending, return_exceptions=True)
 
 
@@ -196,6 +206,7 @@ def bulk_in_routes(most: int = _AT_ONCE) -> list[Route]:
             media_types=(NDJSON,),
             answer=Streamed,
             others={207: Streamed},
-            errors=(403, 429, 504),
+            header_fields=(ONCE_HEADER,),
+            errors=(403, 422, 429, 504),
         ),
     ]

@@ -2,8 +2,9 @@
 
 One message takes its key from the header ``Idempotency-Key`` or from its field ``idempotency_key``.
 A batch takes one key for each message from their fields, or one for all of it from the header:
-then the first message's is ``<key>.0``, the next one's ``<key>.1``, and so on.  In a batch either
-all messages have a key or none: only so do they keep their order.
+then the first message's is ``<key>.0``, the next one's ``<key>.1``, and so on; a stream likewise,
+however long it is.  In a batch either all messages have a key or none: only so do they keep their
+order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,10 @@ from typing import Final, Protocol
 
 from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import HeaderField
-from waystation.model.errors import WaystationError
+from waystation.model.errors import InvalidRequestError, WaystationError
 from waystation.records.once import KEY_BYTES_MAX, check_key
 
-__all__ = ["ONCE_HEADER", "REPLAYED", "Keyed", "once_key", "once_keys"]
+__all__ = ["ONCE_HEADER", "REPLAYED", "Keyed", "StreamKeys", "no_once_key", "once_key", "once_keys"]
 
 _NAME: Final = "Idempotency-Key"
 _LINE: Final = _NAME.lower().encode()
@@ -23,6 +24,7 @@ ONCE_HEADER: Final = HeaderField(
     "Store what this call sends once, however often it is made with this key.",
     pattern=rf"^[!-~]{{1,{KEY_BYTES_MAX}}}$",
 )
+_STREAM_MOST: Final = 10**12
 REPLAYED: Final = ((b"idempotency-replayed", b"true"),)
 
 
@@ -43,6 +45,12 @@ def once_key(lines: Mapping[bytes, bytes], message: Keyed) -> str | None:
     if own is not None:
         raise _wrong("the key stands in the header and in the message", "idempotency_key")
     return _checked(line.decode("latin-1"), _NAME)
+
+
+def no_once_key(lines: Mapping[bytes, bytes], detail: str) -> None:
+    """Refuse a key where it would have no effect: who gives one relies on it."""
+    if _LINE in lines:
+        raise _wrong(detail, _NAME, "leave the header away")
 
 
 def once_keys(lines: Mapping[bytes, bytes], messages: Sequence[Keyed]) -> list[str] | None:
@@ -68,6 +76,34 @@ def once_keys(lines: Mapping[bytes, bytes], messages: Sequence[Keyed]) -> list[s
         _checked(one.idempotency_key or "", f"messages[{number}].idempotency_key")
         for number, one in enumerate(messages)
     ]
+
+
+class StreamKeys:
+    """The keys of messages that come one after the other, for as long as it takes."""
+
+    def __init__(self, lines: Mapping[bytes, bytes]) -> None:
+        line = lines.get(_LINE)
+        self._name = None if line is None else line.decode("latin-1")
+        if self._name is not None:
+            _checked(f"{self._name}.{_STREAM_MOST}", _NAME)
+        self._numbered = 0
+
+    @property
+    def named(self) -> bool:
+        """Whether every message gets one."""
+        return self._name is not None
+
+    def next(self, message: Keyed) -> str | None:
+        """The key of the next message; ``None`` if it has none."""
+        own = message.idempotency_key
+        if self._name is None:
+            return own
+        number, self._numbered = self._numbered, self._numbered + 1
+        if own is not None:
+            raise InvalidRequestError(
+                "the stream has an idempotency key in its header, so its messages have none"
+            )
+        return f"{self._name}.{number}"
 
 
 def _checked(key: str, field: str) -> str:

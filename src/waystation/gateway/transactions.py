@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from waystation.client.group_offsets import NOBODY, CommittedOffset
 from waystation.client.group_offsets import Identity as MemberIdentity
 from waystation.client.joined import JoinedTransaction, TransactionRecord, begin_transaction
+from waystation.gateway.once import no_once_key
 from waystation.gateway.problems import ProblemError, problem_of, refusal
 from waystation.gateway.routes import Call, Route
 from waystation.gateway.transaction_bodies import (
@@ -95,6 +96,7 @@ class Transactions:
         self, call: Call[TransactionParams, NewMessages | list[NewTopicMessage]]
     ) -> Added:
         """Add messages; they are visible once the transaction is committed, all at once."""
+        no_once_key(call.headers, "messages of transactions have no idempotency key")
         id_ = await self._open(call)
         messages = call.body if isinstance(call.body, list) else call.body.messages
         places = await placed(call.clients, messages, _now())
