@@ -18,9 +18,9 @@ from tests.support.http_client import Answer, HttpClient
 from tests.support.soak import count
 
 from waystation.client.admin import Admin
+from waystation.client.inbox_ids import Place, decode, encode
 from waystation.client.partitioner import partition_of_key
 from waystation.client.producer import Producer
-from waystation.gateway.inbox_ids import Place, decode, encode
 from waystation.testing.process import BrokerProcess
 
 FROM = (("from_user", b"ann"),)

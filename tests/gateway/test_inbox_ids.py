@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.gateway.inbox_ids import NotAnIdError, Place, decode, encode
+from waystation.client.inbox_ids import NotAnIdError, Place, decode, encode
 
 PLACE = Place(UUID(int=7), 3, 42)
 PLACES = st.builds(Place, st.uuids(), st.integers(0, 2**16 - 1), st.integers(0, 2**63 - 2))

@@ -11,7 +11,8 @@ those of one user among all others.  Promises:
 Users are spread over a fixed number of partitions, whatever the topic has: with partitions that
 were added later another hash would look for a user's messages where they are not.
 
-What an id is made of is in ``inbox_ids.py``, what the topic must be like in ``inbox_topic.py``.
+What an id is made of is in ``client/inbox_ids.py``, what the topic must be like in
+``inbox_topic.py``; ``client/inbox.py`` is the same for Python.
 """
 
 from datetime import UTC, datetime
@@ -22,11 +23,11 @@ from msgspec import Meta
 
 from waystation.client.errors import BrokerError
 from waystation.client.find import Finder, FoundPage
+from waystation.client.inbox_ids import NotAnIdError, Place, decode, encode
 from waystation.client.message import Message
 from waystation.client.outgoing import RecordMetadata
 from waystation.client.partitioner import partition_of_key
 from waystation.client.raw import TopicRecreatedError
-from waystation.gateway.inbox_ids import NotAnIdError, Place, decode, encode
 from waystation.gateway.inbox_topic import InboxTopic, unindexed
 from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import Call, Params, Route
