@@ -1,6 +1,7 @@
 """Messages found by their keys, by our own client against a real broker."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from waystation import Admin, Producer
 from waystation.client.find import Finder
 from waystation.model.errors import InvalidRequestError, WaystationError
+from waystation.testing.process import BrokerProcess
 
 INDEXED = {"index.keys": "true", "segment.bytes": "4096"}
 
@@ -141,3 +143,22 @@ async def test_a_topic_gets_an_index_and_loses_it(
 async def test_nonsense_is_refused(finder: Finder, how: dict[str, int], said: str) -> None:
     with pytest.raises(WaystationError, match=said):
         await finder.page("ann", **how)
+
+
+async def test_an_index_that_is_damaged_under_a_running_broker_is_made_anew(
+    finder: Finder, producer: Producer, broker: BrokerProcess
+) -> None:
+    keys = [f"user-{number}" for number in range(100)]
+    for key in keys:
+        await producer.send(finder.topic, key.encode() * 10, key=key, partition=0)
+    for key in keys:
+        assert len(await values(finder, key, partition=0)) == 1
+    files = list((broker.data_dir / f"{finder.topic}-0").glob("*.keyindex"))
+    assert files
+    for path in files:
+        with path.open("r+b") as file:  # of the last entry where its batch lies
+            file.seek(-8, os.SEEK_END)
+            file.write(b"\x01")
+
+    for key in keys:
+        assert await values(finder, key, partition=0) == [key.encode() * 10]

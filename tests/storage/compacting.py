@@ -7,6 +7,7 @@ from waystation.model.ids import ProducerEpoch, ProducerId
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.records.batch import BatchBuilder, records_of
+from waystation.records.compression import Codec
 from waystation.records.header import batches
 from waystation.storage.cleanable import Dirt, dirt_of
 from waystation.storage.compaction import Compaction
@@ -28,11 +29,12 @@ def keyed(
     timestamp: int = NOW,
     producer: int = -1,
     sequence: int = -1,
+    codec: Codec = Codec.NONE,
 ) -> bytearray:
     """One batch of keys and values."""
     epoch = ProducerEpoch(0 if producer >= 0 else -1)
     builder = BatchBuilder(
-        producer_id=ProducerId(producer), producer_epoch=epoch, base_sequence=sequence
+        codec, producer_id=ProducerId(producer), producer_epoch=epoch, base_sequence=sequence
     )
     for key, value in rows:
         builder.append(key, value, timestamp=timestamp)

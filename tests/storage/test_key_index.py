@@ -1,6 +1,7 @@
 """A key index by itself: what it holds in memory, keys with very many messages, large batches."""
 
 import random
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.storage_faults.indexed import scanned, searched
 from waystation.model.errors import CorruptBatchError
 from waystation.model.offsets import Offset
 from waystation.model.topics import TopicSettings
+from waystation.records.compression import Codec
 from waystation.records.endings import Aborted
 from waystation.records.key_entries import hash_of
 from waystation.storage.key_index import KeyIndex, OvertakenError, Tools, Wanted, view_of
@@ -154,6 +156,64 @@ def test_what_is_hidden_is_known_of_in_later_segments_too() -> None:
     shown = index.find(view_of(log, log.segments, Offset(0)), wanted, EVERYTHING)
 
     assert (shown.rows, shown.next_offset, shown.hidden) == ([], 1, True)
+
+
+def test_what_is_packed_is_found_in_pieces_of_the_size_that_was_asked_for() -> None:
+    disk = SimulatedDisk()
+    log, index = new_log(disk, WHOLE)[1], index_of(disk)
+    for _ in range(2):
+        append(log, keyed(*((b"ann", b"x" * 10_000) for _ in range(50)), codec=Codec.ZSTD))
+    assert log.active.size_bytes < 10_000
+
+    offset, pages = Offset(0), list[list[int]]()
+    while offset < log.log_end:
+        wanted = Wanted(b"ann", offset, log.log_end, 1_000, 45_000, Aborted())
+        page = index.find(view_of(log, log.segments, offset), wanted, EVERYTHING)
+        pages.append([row[0] for row in page.rows])
+        offset = page.next_offset
+
+    assert max(map(len, pages)) == 5
+    assert [one for page in pages for one in page] == list(range(100))
+
+
+def test_the_first_messages_of_a_key_with_very_many_are_found_without_the_others() -> None:
+    disk = SimulatedDisk()
+    settings = TopicSettings(segment_bytes=64 << 20, index_keys=True)
+    log, index = new_log(disk, settings)[1], index_of(disk)
+    batch = keyed(*((b"hot", b"") for _ in range(50)))
+    for _ in range(4_000):
+        append(log, bytearray(batch))
+    catch_up(index, log)
+    wanted = Wanted(b"hot", Offset(0), log.log_end, 3, EVERYTHING, Aborted())
+    began_s = time.process_time()
+    for _ in range(50):
+        page = index.find(view_of(log, log.segments, Offset(0)), wanted, EVERYTHING)
+
+    assert [row[0] for row in page.rows] == [0, 1, 2]
+    assert (time.process_time() - began_s) / 50 < 0.002
+
+
+@pytest.mark.parametrize("size_bytes", [0, 200, 500])
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_file_that_was_cut_behind_its_back_is_made_anew(size_bytes: int, grows: bool) -> None:
+    disk = SimulatedDisk()
+    log, index = new_log(disk, WHOLE)[1], index_of(disk, block_entries=20)
+
+    def more() -> None:
+        for number in range(70):
+            append(log, keyed((b"%d" % (number % 30), b"")))
+            catch_up(index, log)
+
+    more()
+    (path,) = (log.path / one.name for one in disk.entries(log.path) if "keyindex" in one.name)
+    disk.open(path).truncate(size_bytes)
+
+    with pytest.raises(OvertakenError):
+        more() if grows else found(index, log, b"29")
+
+    index.forget()
+    more()
+    assert len(found(index, log, b"29")) >= 4
 
 
 def _alike() -> tuple[bytes, bytes]:

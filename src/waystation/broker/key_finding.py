@@ -36,6 +36,7 @@ from waystation.storage.key_index import (
     Tools,
     Wanted,
     remove_key_index,
+    row_bytes,
     view_of,
 )
 from waystation.storage.log import Log
@@ -197,17 +198,19 @@ class KeyFinding:
         hidden = goes_on = True
         # Once in any case: something may be there that is not yet to be seen.
         while goes_on:
-            step = search._replace(offset=at, limit=search.limit - len(rows))
+            left_bytes = min(search.max_bytes - size_bytes, _READ_BYTES)
+            step = search._replace(offset=at, limit=search.limit - len(rows), max_bytes=left_bytes)
             found = await self._step(partition, step, end)
             rows += found.rows
             at, hidden = found.next_offset, found.hidden
-            size_bytes += sum(map(_size_of, found.rows))
+            size_bytes += sum(map(row_bytes, found.rows))
             enough = len(rows) >= search.limit or size_bytes >= search.max_bytes
             goes_on = at < end and not enough and self._clock.monotonic() - began_s <= _BUSY_S
         self._seconds.observe(self._clock.monotonic() - began_s)
         return Page(rows, at, end), hidden
 
     async def _step(self, partition: Partition, search: Search, end: Offset) -> Found:
+        believed = True
         for _ in range(_ATTEMPTS):
             partition.check_epoch(-1)
             log = partition.log
@@ -216,7 +219,7 @@ class KeyFinding:
             if at >= log.log_end:
                 return Found([], at, hidden=False)
             aborted = Aborted(log.aborted(at, end))
-            wanted = Wanted(search.key, at, end, search.limit, _READ_BYTES, aborted)
+            wanted = Wanted(search.key, at, end, search.limit, search.max_bytes, aborted)
             index = self._index(log)
             cuts = log.cuts
             try:
@@ -225,8 +228,11 @@ class KeyFinding:
             except (OvertakenError, FileNotFoundError):
                 await self._in_thread(log, index.forget)
             except CorruptBatchError:
-                if log.cuts == cuts:
+                # The index may have led astray, if its file was damaged since it was believed.
+                if log.cuts == cuts and not believed:
                     raise
+                believed = False
+                await self._in_thread(log, index.forget)
             except OSError as error:
                 raise self._failure(log, error) from error
         raise StorageError(f"{partition.name} changes too fast to be searched")
@@ -334,7 +340,3 @@ class KeyFinding:
         for partition, waiters in list(self._waiters.items()):
             if heard and partition.log is log:
                 waiters.heard(heard)
-
-
-def _size_of(row: Row) -> int:
-    return len(row[3] or b"") + sum(len(value or b"") for _, value in row[4]) + 50

@@ -38,11 +38,17 @@ def rows_of_key(batch: bytes, header: BatchHeader, key: bytes) -> list[Row]:
     appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     dated = header.max_timestamp if appended else None
     rows: list[Row] = []
-    while at >= 0:
-        number = bisect_left(begins, at)
+    number = bisect_left(begins, at)
+    while number < len(begins):
+        # From key to key: a value may hold the same bytes a million times.
+        at = payload.find(key, begins[number])
+        if at < 0:
+            break
+        number = bisect_left(begins, at, number)
         where = number * codec.PLACE_FIELDS
-        if number < len(begins) and begins[number] == at and places[where + _KEY_BYTES] == len(key):
-            one = payload[places[where + _START] : places[where + _STOP]]
-            rows += codec.decode_records(one, 1, base, last, header.base_timestamp, dated)
-        at = payload.find(key, at + 1)
+        if number < len(begins) and begins[number] == at:
+            if places[where + _KEY_BYTES] == len(key):
+                one = payload[places[where + _START] : places[where + _STOP]]
+                rows += codec.decode_records(one, 1, base, last, header.base_timestamp, dated)
+            number += 1
     return rows

@@ -25,7 +25,14 @@ from waystation.records.header import HEADER_BYTES, Buffer
 from waystation.records.key_entries import KeyEntries, Sorting
 from waystation.runtime.regions import ReadableFile
 
-__all__ = ["BLOCK_ENTRIES", "Block", "encode_block", "find_positions", "read_block"]
+__all__ = [
+    "BLOCK_ENTRIES",
+    "Block",
+    "OvertakenError",
+    "encode_block",
+    "find_positions",
+    "read_block",
+]
 
 BLOCK_ENTRIES: Final = 1 << 18
 """How many entries a block has at most, about: as much stays in memory, and is read after a start,
@@ -45,6 +52,10 @@ _BUCKET_ENTRIES_BITS: Final = 6
 # A bucket with more has a key with very many messages, and is searched in place.
 _READ_ENTRIES: Final = 2_048
 _VERIFY_BYTES: Final = 1 << 20
+
+
+class OvertakenError(Exception):
+    """The log was cut, or its files are not what they were: look again."""
 
 
 class Block(NamedTuple):
@@ -146,7 +157,7 @@ def find_positions(
     if not block.entries:
         return []
     bucket = wanted >> (_HASH_BITS - block.bits)
-    low, high = _ENDS.unpack(file.pread(_ENDS.size, block.at + _HEAD_BYTES + 4 * bucket))
+    low, high = _ENDS.unpack(_read(file, _ENDS.size, block.at + _HEAD_BYTES + 4 * bucket))
     if low == high:
         return []
     first, behind = wanted << 32 | max(since, 0), (wanted + 1) << 32
@@ -155,7 +166,7 @@ def find_positions(
     found: list[int] = []
     while low < high and len(found) < most:
         some = min(high - low, _READ_ENTRIES)
-        entries = array("Q", file.pread(some * _ENTRY_BYTES, block.entries_at + low * _ENTRY_BYTES))
+        entries = array("Q", _read(file, some * _ENTRY_BYTES, _entry_at(block, low)))
         for number in range(bisect_left(entries, first), some):
             entry = entries[number]
             if entry >= behind:
@@ -167,11 +178,23 @@ def find_positions(
     return found[:most]
 
 
+def _entry_at(block: Block, number: int) -> int:
+    return block.entries_at + number * _ENTRY_BYTES
+
+
+def _read(file: ReadableFile, nbytes: int, at: int) -> bytes:
+    """All of them: they were there when the block was believed."""
+    content = file.pread(nbytes, at)
+    if len(content) < nbytes:
+        raise OvertakenError
+    return content
+
+
 def _search(file: ReadableFile, block: Block, wanted: int, low: int, high: int) -> int:
     """The number of the first entry that is not less than ``wanted``."""
     while low < high:
         middle = (low + high) // 2
-        piece = file.pread(_ENTRY_BYTES, block.entries_at + middle * _ENTRY_BYTES)
+        piece = _read(file, _ENTRY_BYTES, _entry_at(block, middle))
         if int.from_bytes(piece, "little") < wanted:
             low = middle + 1
         else:

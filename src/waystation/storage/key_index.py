@@ -32,6 +32,7 @@ from waystation.storage import names
 from waystation.storage.key_blocks import (
     BLOCK_ENTRIES,
     Block,
+    OvertakenError,
     encode_block,
     find_positions,
     read_block,
@@ -48,17 +49,16 @@ __all__ = [
     "Tools",
     "Wanted",
     "remove_key_index",
+    "row_bytes",
     "view_of",
 ]
 
 _WINDOW_BYTES: Final = 120 << 10
 _BATCH_READ_BYTES: Final = 4 << 10
 _POSITIONS: Final = 64
+_SCAN_ENTRIES: Final = 16_384
+_ROW_BYTES: Final = 50
 _SEGMENTS: Final = 16
-
-
-class OvertakenError(Exception):
-    """The log was cut or deleted since the loop looked at it: look again."""
 
 
 class Stretch(NamedTuple):
@@ -92,6 +92,7 @@ class Wanted(NamedTuple):
     end: Offset
     limit: int
     max_bytes: int
+    """Of the log that is read, and of what is found: both end once they have reached it."""
     aborted: Aborted
 
 
@@ -264,12 +265,12 @@ class KeyIndex:
 class _Search:
     """A search on its way through a log."""
 
-    __slots__ = ("_bytes", "_hidden", "_rows", "_wanted", "at")
+    __slots__ = ("_found_bytes", "_hidden", "_read_bytes", "_rows", "_wanted", "at")
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._rows: list[Row] = []
-        self._bytes = 0
+        self._read_bytes = self._found_bytes = 0
         self._hidden = False
         self.at = wanted.offset
         """Everything before this was looked at."""
@@ -289,21 +290,26 @@ class _Search:
             self.at = max(self.at, wanted.end)
             return False
         if not header.is_control and not wanted.aborted.holds(header):
-            self._rows += [
-                row
-                for row in rows_of_key(batch, header, wanted.key)
-                if wanted.offset <= row[0] < wanted.end
-            ]
+            for row in rows_of_key(batch, header, wanted.key):
+                if wanted.offset <= row[0] < wanted.end and not self._took(row):
+                    return False
         self.at = min(header.next_offset, wanted.end)
-        self._bytes += header.size_bytes
-        return len(self._rows) < wanted.limit and self._bytes < wanted.max_bytes
+        self._read_bytes += header.size_bytes
+        return self._read_bytes < wanted.max_bytes
+
+    def _took(self, row: Row) -> bool:
+        """Take a row; false if that was enough.
+
+        What is packed may be a thousand times as large as what was read.
+        """
+        self._rows.append(row)
+        self._found_bytes += row_bytes(row)
+        self.at = Offset(row[0] + 1)
+        return len(self._rows) < self._wanted.limit and self._found_bytes < self._wanted.max_bytes
 
     def found(self) -> Found:
-        """What was found, not more than was asked for."""
-        rows, limit = self._rows, self._wanted.limit
-        if len(rows) > limit:
-            return Found(rows[:limit], Offset(rows[limit - 1][0] + 1), hidden=False)
-        return Found(rows, self.at, self._hidden)
+        """What was found."""
+        return Found(self._rows, self.at, self._hidden)
 
 
 class _SegmentKeys:
@@ -397,6 +403,8 @@ class _SegmentKeys:
             if log.directory.reserve.spent:
                 raise OSError(errno.ENOSPC, f"{log.directory.path} is full")
             file = self._handle.file()
+            if file.size() < self._size_bytes:
+                raise OvertakenError
             file.truncate(self._size_bytes)
             at = self._size_bytes
             for piece in pieces:
@@ -422,12 +430,24 @@ class _SegmentKeys:
                 yield from found
                 at = found[-1] + 1 if found else at
         if self._noted is not None and self._noted.count:
-            wanted = hash_of(self._tools.secret, key)
-            last = -1
-            for position in scan_entries(self._noted.entries, self._noted.count, wanted, since):
+            yield from self._noted_positions(hash_of(self._tools.secret, key), since)
+
+    def _noted_positions(self, wanted: int, since: int) -> Iterator[int]:
+        """Of what no block holds yet; not all at once, for the first few may be enough."""
+        noted, last = self._noted, -1
+        assert noted is not None, "there is nothing noted"
+        for first in range(0, noted.count, _SCAN_ENTRIES):
+            # A copy: an array that somebody looks into could not grow.
+            some = noted.entries[first : min(first + _SCAN_ENTRIES, noted.count)]
+            for position in scan_entries(some, len(some), wanted, since):
                 if position != last:
                     yield position
                 last = position
+
+
+def row_bytes(row: Row) -> int:
+    """About how large a row is in an answer."""
+    return len(row[3] or b"") + sum(len(value or b"") for _, value in row[4]) + _ROW_BYTES
 
 
 def _batch_at(file: ReadableFile, position: int) -> tuple[bytes, BatchHeader]:
