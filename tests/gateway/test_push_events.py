@@ -318,6 +318,11 @@ async def test_new_partitions_are_followed_from_their_start(
             await send(fresh, topic, ["new"], 1)
 
         assert sorted(await values(stream, 2)) == ["new", "old"]
+        last = stream.last_id
+    async with events(http, topic, header=last) as stream:
+        assert stream.status == 200, "the node may not have heard of them yet"
+        await send(producer, topic, ["later"], 0)
+        assert await values(stream, 1) == ["later"]
 
 
 @pytest.mark.parametrize(

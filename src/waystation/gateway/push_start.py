@@ -10,7 +10,7 @@ from waystation.client.offsets import EARLIEST, LATEST
 from waystation.gateway.groups import GroupName
 from waystation.gateway.payloads import Values
 from waystation.gateway.problems import ProblemError, refusal
-from waystation.gateway.push_ids import NotAnIdError, mark_of, resumed
+from waystation.gateway.push_ids import NotAnIdError, Resume, mark_of, resumed
 from waystation.gateway.push_subscriber import Wanted
 from waystation.gateway.reading import filter_of, moment_of
 from waystation.gateway.routes import Params
@@ -87,18 +87,19 @@ async def wanted_by(
     _check_one_start(given)
     chosen = None if given.where is None else filter_of(given.where)
     topic = await clients.topic(given.topic)
+    # A browser that comes back repeats the address it was given, and knows better meanwhile.
+    after = last_event_id or given.last_event_id
+    said = _said(after) if after else None
+    if said is not None and _is_news(said, topic):
+        await clients.forget(topic.name)
+        topic = await clients.topic(topic.name)
     partition = given.partition
     if partition is None and given.offset is not None and len(topic.partitions) == 1:
         partition = 0
     reading = [one.partition for one in topic.partitions] if partition is None else [partition]
     await _check_partitions(clients, topic, given, reading)
-    # A browser that comes back repeats the address it was given, and knows better meanwhile.
-    after = last_event_id or given.last_event_id
-    if after:
-        if not after.startswith(mark_of(topic.id)):
-            await clients.forget(topic.name)  # it may have been made anew
-            topic = await clients.topic(topic.name)
-        positions = _resumed(after, topic, reading)
+    if said is not None:
+        positions = _resumed(said, topic, reading)
     else:
         positions = await _beginning(clients, topic, given, reading)
     return Wanted(topic, partition, positions, given.values, chosen, given.heartbeat_ms / 1_000)
@@ -156,15 +157,24 @@ async def _check_partitions(
         )
 
 
-def _resumed(after: str, topic: "TopicView", reading: list[int]) -> dict[int, int]:
+def _said(after: str) -> Resume:
     try:
-        mark, positions = resumed(after)
+        return resumed(after)
     except NotAnIdError as error:
         raise _invalid(
             "last_event_id",
             f"the id cannot be gone on from: {error}",
             f"an id as it came; or {_ANEW}",
         ) from None
+
+
+def _is_news(said: Resume, topic: "TopicView") -> bool:
+    """Whether an id is of a topic that was made anew, or has got partitions, as far as is known."""
+    return said.mark != mark_of(topic.id) or max(said.positions) >= len(topic.partitions)
+
+
+def _resumed(said: Resume, topic: "TopicView", reading: list[int]) -> dict[int, int]:
+    mark, positions = said
     if mark != mark_of(topic.id):
         raise refusal(
             410,
