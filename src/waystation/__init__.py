@@ -1,8 +1,8 @@
 """Waystation: a distributed message queue that speaks the Kafka protocol.
 
-The public Python API is here: ``Producer``, ``Consumer``, ``Queue``, ``Admin``, ``Webhooks`` and
-what they hand out.  Each is imported when it is first used, so that ``import waystation`` costs
-nothing.
+The public Python API is here: ``Producer``, ``Consumer``, ``Queue``, ``Inbox``, ``Admin``,
+``Webhooks`` and what they hand out.  Each is imported when it is first used, so that ``import
+waystation`` costs nothing.
 """
 
 from waystation.version import VERSION
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from waystation.client.admin import Admin
     from waystation.client.consumer import Consumer
     from waystation.client.group_offsets import CommittedOffset
+    from waystation.client.inbox import Inbox, InboxMessage, MessageGoneError
     from waystation.client.message import Message
     from waystation.client.outgoing import RecordMetadata
     from waystation.client.producer import Producer
@@ -30,7 +31,10 @@ __all__ = [
     "CommittedOffset",
     "Consumer",
     "HeldMessage",
+    "Inbox",
+    "InboxMessage",
     "Message",
+    "MessageGoneError",
     "NotHeldError",
     "PreparedTransaction",
     "Producer",
@@ -53,7 +57,10 @@ _HOMES = {
     "CommittedOffset": "waystation.client.group_offsets",
     "Consumer": "waystation.client.consumer",
     "HeldMessage": "waystation.client.queue_receipts",
+    "Inbox": "waystation.client.inbox",
+    "InboxMessage": "waystation.client.inbox",
     "Message": "waystation.client.message",
+    "MessageGoneError": "waystation.client.inbox",
     "NotHeldError": "waystation.client.queue_errors",
     "PreparedTransaction": "waystation.client.transactor",
     "Producer": "waystation.client.producer",
