@@ -122,6 +122,30 @@ def test_a_key_takes_little_more_than_its_entry() -> None:
     assert held / count < ENTRY_BYTES * 1.3
 
 
+def test_what_was_not_written_or_is_cut_is_not_looked_for_among_all_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(OnceWindow, "_since")
+    window = OnceWindow()
+    window.note(entry(KEYS[number], number) for number in range(4))
+    written = window.take_fresh(Offset(0), Offset(4))
+    window.note([entry(KEYS[4], 4)])
+    assert window.take_fresh(Offset(0), Offset(5)).startswith(written)  # the disk was full
+    window.cut(Offset(3))
+    window.note([entry(KEYS[5], 3)])
+
+    taken = window.take_fresh(Offset(0), Offset(4))
+    assert [one.offset for one in _entries(taken)] == [0, 1, 2, 3]
+    assert _entries_at(taken, 3) == [KEYS[5]]
+    window.let_go(Offset(4))
+    window.note([entry(KEYS[6], 4)])
+    assert [one.offset for one in _entries(window.take_fresh(Offset(4), Offset(5)))] == [4]
+
+
+def _entries_at(packed: bytes, offset: int) -> list[bytes]:
+    return [one.hashed for one in _entries(packed) if one.offset == offset]
+
+
 # --- beside a log -------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ Beyond what holds of every log (``operations.py``), whenever someone looks:
 2. no key is known of a message that was cut off the log, or lost with power.
 """
 
+import errno
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import DAY_MS, TopicSettings
 from waystation.records.header import mark_once, peek
 from waystation.records.once import HEADER_NAME, hash_of, once_batch
-from waystation.storage.disk import Disk
+from waystation.storage.disk import Disk, DiskFile
 from waystation.storage.settings import StorageSettings
 from waystation.storage.truncation import CutPlan
 from waystation.testing.disk import PowerLossError
@@ -144,6 +145,15 @@ class OnceTrial(Trial):
         except PowerLossError:
             self.crash()
 
+    def run_out_of_space(self) -> None:
+        """A checkpoint gets no further than a part of its keys."""
+        files = self.log.once_files
+        disk, files._disk = files._disk, _Full(files._disk)  # type: ignore[assignment]
+        try:
+            self.checkpoint()
+        finally:
+            files._disk = disk
+
     def _adopt_origin(self) -> None:
         super()._adopt_origin()
         self.used = []
@@ -187,4 +197,30 @@ _ACTIONS: Weighted = (
     (OnceTrial.forget_keys, 3),
     (OnceTrial.check_keys, 5),
     (OnceTrial.crash_and_damage_keys, 2),
+    (OnceTrial.run_out_of_space, 4),
 )
+
+
+class _Full:
+    """A disk that takes half of what it is given."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._disk, name)
+
+    def open(self, path: Path, *, create: bool = False) -> object:
+        return _FullFile(self._disk.open(path, create=create))
+
+
+class _FullFile:
+    def __init__(self, file: DiskFile) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def pwrite(self, content: bytes, position: int) -> None:
+        self._file.pwrite(content[: len(content) // 2], position)
+        raise OSError(errno.ENOSPC, "no space left on device")

@@ -87,8 +87,9 @@ def reads_no_keys_behind_the_snapshot(patch: Patch) -> None:
 def forgets_what_a_checkpoint_could_not_write(patch: Patch) -> None:
     honest = OnceWindow.take_fresh
 
-    def take(window: OnceWindow, _written: Offset, end: Offset) -> bytes:
-        return honest(window, window.fresh_since, end)
+    def take(window: OnceWindow, written_to: Offset, end: Offset) -> bytes:
+        window.let_go(end)
+        return honest(window, max(written_to, window.fresh_since), end)
 
     patch.setattr(OnceWindow, "take_fresh", take)
 

@@ -30,6 +30,7 @@ __all__ = ["OnceChunk", "OnceFiles"]
 _HEAD = Struct(">IIqq")
 _CRC_BYTES: Final = 4
 _FILE_BYTES: Final = 4 << 20
+_NEVER: Final = Offset((1 << 63) - 1)
 _events = get_logger("storage")
 
 
@@ -75,6 +76,11 @@ class _File:
     @property
     def size_bytes(self) -> int:
         return self.chunks[-1][0] if self.chunks else 0
+
+    @property
+    def log_end(self) -> Offset:
+        """Up to which offset it speaks; one that could not be written goes with any cut."""
+        return self.chunks[-1][1] if self.chunks else _NEVER
 
     def add(self, chunk: OnceChunk) -> None:
         self.newest = max(self.newest, newest_in(chunk.entries))
@@ -145,8 +151,7 @@ class OnceFiles:
     def write(self, chunk: OnceChunk) -> None:
         """Add a chunk, for good; any thread, under the log's lock."""
         if chunk.entries:
-            fresh = not self._files or self._files[-1].size_bytes >= _FILE_BYTES
-            if fresh:
+            if not self._files or self._files[-1].size_bytes >= _FILE_BYTES:
                 self._files.append(_File(names.file_name(chunk.end, names.ONCE)))
             last = self._files[-1]
             file = self._disk.open(self._path / last.name, create=True)
@@ -154,7 +159,7 @@ class OnceFiles:
             file.truncate(last.size_bytes)
             file.pwrite(chunk.encode(), last.size_bytes)
             file.datasync()
-            if fresh:
+            if not last.chunks:  # its name is new, perhaps since an attempt that failed
                 self._disk.sync_directory(self._path)
             last.add(chunk)
         self.written_to = chunk.end
@@ -172,12 +177,12 @@ class OnceFiles:
         What is before it stays, so that snapshots may go on vouching for that.
         """
         changed = False
-        while self._files and self._files[-1].chunks[-1][1] > offset:
+        while self._files and self._files[-1].log_end > offset:
             last, changed = self._files.pop(), True
             path = self._path / last.name
             kept = [
                 before
-                for one in _chunks_in(self._disk.read(path))
+                for one in _chunks_in(self._disk.read(path) if last.chunks else b"")
                 if (before := one.before(offset))
             ]
             if kept:

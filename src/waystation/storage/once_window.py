@@ -33,13 +33,14 @@ _NEVER: Final = Offset((1 << 63) - 1)
 class OnceWindow:
     """The keys of one partition.  Belongs to the loop's thread."""
 
-    __slots__ = ("_buckets", "_count", "_expired_to", "_fresh", "fresh_since")
+    __slots__ = ("_buckets", "_count", "_expired_to", "_fresh", "_taken", "fresh_since")
 
     def __init__(self) -> None:
         self._buckets: dict[int, bytearray] = {}
         self._count = 0
         self._expired_to = 0
         self._fresh = bytearray()
+        self._taken: list[tuple[Offset, bytes]] = []
         self.fresh_since = Offset(0)
         """From which offset on what is fresh is gathered; else it is looked for when wanted."""
 
@@ -93,11 +94,10 @@ class OnceWindow:
     def cut(self, offset: Offset) -> None:
         """Forget everything from ``offset`` on: it was cut off the log."""
         for number, bucket in list(self._buckets.items()):
-            end = len(bucket)
-            while end and _OFFSET.unpack_from(bucket, end - ENTRY_BYTES + _OFFSET_AT)[0] >= offset:
-                end -= ENTRY_BYTES
-            self._keep(number, bucket, 0, end)
-        self._fresh, self.fresh_since = bytearray(), _NEVER
+            self._keep(number, bucket, 0, _place(bucket, offset))
+        self._fresh = bytearray(entries_before(self._fresh, offset))
+        self._taken = [(end, entries_before(packed, offset)) for end, packed in self._taken]
+        self.fresh_since = min(self.fresh_since, offset)
 
     def expire(self, before: Millis) -> None:
         """Forget what was stored before ``before``, in some of the buckets.
@@ -130,22 +130,27 @@ class OnceWindow:
     def take_fresh(self, written_to: Offset, end: Offset) -> bytes:
         """What is new since ``written_to``, where ``end`` is the end of the log.
 
-        What was taken before and never written is taken again.
+        What was taken before and never written is taken again; it is kept until then, because
+        to look for it among all keys would be a long turn of the loop.
         """
         if written_to < self.fresh_since:
-            self._fresh = self._since(written_to)
-        taken, self._fresh, self.fresh_since = bytes(self._fresh), bytearray(), end
-        return taken
+            self._fresh, self._taken = self._since(written_to), []
+            self.fresh_since = written_to
+        self.let_go(written_to)
+        self._taken.append((end, bytes(self._fresh)))
+        self._fresh = bytearray()
+        return b"".join(packed for _, packed in self._taken)
+
+    def let_go(self, written_to: Offset) -> None:
+        """What was taken and lies before ``written_to`` is on disk: it is not asked for again."""
+        if self._taken and self._taken[0][0] <= written_to:
+            self._taken = [one for one in self._taken if one[0] > written_to]
+            self.fresh_since = max(self.fresh_since, written_to)
 
     def _since(self, offset: Offset) -> bytearray:
         fresh = bytearray()
         for bucket in self._buckets.values():
-            start = len(bucket)
-            while (
-                start and _OFFSET.unpack_from(bucket, start - ENTRY_BYTES + _OFFSET_AT)[0] >= offset
-            ):
-                start -= ENTRY_BYTES
-            fresh += bucket[start:]
+            fresh += bucket[_place(bucket, offset) :]
         return fresh
 
     def copied(self) -> "OnceWindow":
@@ -156,7 +161,7 @@ class OnceWindow:
         return other
 
 
-def entries_before(packed: bytes, offset: Offset) -> bytes:
+def entries_before(packed: bytes | bytearray, offset: Offset) -> bytes:
     """The entries among ``packed`` that lie before ``offset``."""
     return b"".join(
         packed[at : at + ENTRY_BYTES]
@@ -177,6 +182,18 @@ def newest_in(packed: bytes) -> Millis:
 
 def _bucket(hashed: bytes) -> int:
     return int.from_bytes(hashed[:2], "big") >> _BUCKET_SHIFT
+
+
+def _place(bucket: bytearray, offset: Offset) -> int:
+    """Where the entries from ``offset`` on begin."""
+    low, high = 0, len(bucket) // ENTRY_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        if _OFFSET.unpack_from(bucket, middle * ENTRY_BYTES + _OFFSET_AT)[0] < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low * ENTRY_BYTES
 
 
 def _last_offset(bucket: bytearray) -> int:
