@@ -330,6 +330,20 @@ def test_messages_of_a_key_are_found_page_by_page(http: HttpClient, keyed: str) 
     assert asked(http, keyed, key="user-3", partition=elsewhere).json["messages"] == []
 
 
+def test_a_page_of_a_key_is_as_large_as_asked_for(http: HttpClient, keyed: str) -> None:
+    messages = [{"key": "large", "value": "x" * 995} for _ in range(700)]
+    assert http.post(f"{keyed}/batch", {"messages": messages}).status == 200
+
+    small = asked(http, keyed, key="large", max_bytes=2_500).json
+    one = asked(http, keyed, key="large", max_bytes=1).json
+    most = asked(http, keyed, key="large", limit=600).json
+
+    assert (len(small["messages"]), len(one["messages"]), len(most["messages"])) == (3, 1, 600)
+    rest = asked(http, keyed, key="large", limit=600, offset=most["next_offset"]).json
+    assert len(rest["messages"]) == 100
+    assert rest["next_offset"] == rest["end_offset"]
+
+
 def test_who_waits_for_a_key_hears_of_it(
     broker: BrokerProcess, http: HttpClient, keyed: str
 ) -> None:

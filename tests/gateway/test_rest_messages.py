@@ -216,6 +216,32 @@ def test_pages_lead_from_one_to_the_next(http: HttpClient, path: str) -> None:
     assert values(read(http, path, "&max_bytes=1&limit=1")) == ["0"]
 
 
+async def test_a_page_of_packed_messages_is_as_large_as_asked_for(
+    http: HttpClient, path: str, topic: str, bootstrap: str
+) -> None:
+    async with Producer(bootstrap, compression="zstd", linger_ms=50) as producer:
+        sending = [producer.send(topic, b"x" * 10_000, partition=0) for _ in range(40)]
+        await asyncio.gather(*sending)
+
+    page = read(http, path, "&max_bytes=25000").json
+
+    assert (len(page["messages"]), page["next_offset"]) == (3, 3)
+    assert len(read(http, path, "&offset=3").json["messages"]) == 37
+
+
+def test_an_offset_that_is_not_there_is_told_with_those_that_are(
+    http: HttpClient, path: str, topic: str
+) -> None:
+    http.post(f"{path}/batch", {"messages": [{"value": "x", "partition": 0}] * 5})
+    http.post(f"/v1/topics/{topic}/truncate", {"before": {"0": 2}})
+
+    for query, field in (("&offset=1", "offset"), ("&after=0", "after"), ("&after=5", "after")):
+        told = read(http, path, query)
+        assert (told.status, told.json["field"]) == (416, field)
+        assert "2 to 5" in told.json["detail"]
+        assert "seek" not in told.json["detail"]
+
+
 def test_messages_are_read_from_a_time_on(http: HttpClient, path: str) -> None:
     for at in (1_000, 2_000, 3_000):
         http.post(path, {"value": str(at), "partition": 0, "timestamp_ms": at})

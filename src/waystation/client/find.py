@@ -28,7 +28,8 @@ from waystation.model.offsets import Millis, Offset
 
 __all__ = ["Finder", "FoundPage"]
 
-_PAGE: Final = 500
+_PAGE: Final = 250
+"""What is asked for at once: what a turn of the loop is enough for, here and at the broker."""
 _PAGE_BYTES: Final = 1 << 20
 _WAIT_MAX_MS: Final = 30_000
 
@@ -74,43 +75,45 @@ class Finder:
         wait_ms: int = 0,
         partition: int | None = None,
         topic_id: TopicId = NO_TOPIC_ID,
+        busy_ms: int | None = None,
     ) -> FoundPage:
         """Up to ``limit`` messages from ``offset`` on; waits for the first for ``wait_ms``.
 
         They take about ``max_bytes`` at most, unless one alone takes more.  If ``topic_id`` is
-        given and the topic has another one, ``TopicRecreatedError``.
+        given and the topic has another one, ``TopicRecreatedError``.  After ``busy_ms`` without
+        any the page ends where it has come to: an index that is being built takes its time.
         """
         where = await self.partition_of(key) if partition is None else partition
         loop = asyncio.get_running_loop()
-        deadline, at, asked_for = loop.time() + wait_ms / 1_000, offset, topic_id
+        began_s, at, asked_for = loop.time(), offset, topic_id
+        found: list[Message] = []
+        waited_ms = 0
         while True:
             topic_id = await self._same(topic_id)
-            left_ms = max(int((deadline - loop.time()) * 1_000), 0)
             request = FindMessagesRequest(
                 topic=self.topic,
                 partition=where,
                 key=_bytes(key),
                 offset=at,
-                limit=limit,
+                limit=min(limit - len(found), _PAGE),
                 max_bytes=max_bytes,
-                max_wait_ms=min(left_ms, self._wait_max_ms),
+                max_wait_ms=0 if found else min(max(wait_ms - waited_ms, 0), self._wait_max_ms),
                 topic_id=topic_id,
             )
             told = await self._ask(request)
             if told is None:
-                topic_id, at = asked_for, offset
+                topic_id, at, found = asked_for, offset, []
                 continue
-            complete = told.next_offset >= told.end
-            if told.messages or (complete and loop.time() >= deadline):
-                return FoundPage(
-                    self._messages(_bytes(key), where, told),
-                    where,
-                    Offset(told.next_offset),
-                    complete,
-                    Offset(told.end),
-                    topic_id,
-                )
-            at = max(at, told.next_offset)
+            more = self._messages(request, told)
+            max_bytes -= sum(one.size for one in more)
+            found += more
+            at, complete = max(at, told.next_offset), told.next_offset >= told.end
+            waited_ms = int((loop.time() - began_s) * 1_000)
+            goes_on = len(more) == request.limit and len(found) < limit and max_bytes > 0
+            over = complete and waited_ms >= wait_ms
+            tired = not complete and busy_ms is not None and waited_ms >= busy_ms
+            if over or tired or (found and not goes_on):
+                return FoundPage(found, where, Offset(at), complete, Offset(told.end), topic_id)
 
     async def find(
         self,
@@ -176,13 +179,13 @@ class Finder:
 
         return await self._router.retrying(attempt, self._router.settings.metadata_timeout_ms)
 
-    def _messages(self, key: bytes, partition: int, told: FindMessagesResponse) -> list[Message]:
+    def _messages(self, asked: FindMessagesRequest, told: FindMessagesResponse) -> list[Message]:
         return [
             Message(
-                key,
+                asked.key,
                 one.value,
                 self.topic,
-                partition,
+                asked.partition,
                 Offset(one.offset),
                 Millis(one.timestamp_ms),
                 tuple((header.name, header.value) for header in one.headers),

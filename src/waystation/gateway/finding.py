@@ -1,10 +1,11 @@
 """Messages of one key, found by the topic's index of keys (``client/find.py``).
 
 A page begins at an offset, or behind one; it is complete if it reached the end of what could be
-read.  Nothing else of the partition is read for it.
+read.  Nothing else of the partition is read for it.  While the index is being built a page may end
+before that, and be empty.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from waystation.client.find import Finder, FoundPage
 from waystation.gateway.problems import ProblemError, refusal
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from waystation.gateway.clients import Clients
 
 __all__ = ["find_page", "key_of"]
+
+_BUSY_MS: Final = 5_000
 
 
 def key_of(key: str | None, key_base64: bytes | None) -> bytes | None:
@@ -36,20 +39,33 @@ async def find_page(
     offset: int,
     *,
     limit: int,
+    max_bytes: int,
     wait_ms: int,
     partition: int | None,
 ) -> FoundPage:
     """Messages of ``key`` from ``offset`` on; who waits borrows a router of its own."""
     try:
         finder = Finder(await clients.router(), topic)
-        search = finder.page(key, offset=offset, limit=limit, partition=partition)
+        search = finder.page(
+            key,
+            offset=offset,
+            limit=limit,
+            max_bytes=max_bytes,
+            partition=partition,
+            busy_ms=_BUSY_MS,
+        )
         page = await clients.promptly(topic, search)
-        if page.messages or not wait_ms:
+        if page.messages or not page.complete or not wait_ms:
             return page
         async with clients.waiting() as router:
-            begin = max(offset, page.next_offset)
             return await Finder(router, topic).page(
-                key, offset=begin, limit=limit, wait_ms=wait_ms, partition=page.partition
+                key,
+                offset=max(offset, page.next_offset),
+                limit=limit,
+                max_bytes=max_bytes,
+                wait_ms=wait_ms,
+                partition=page.partition,
+                topic_id=page.topic_id,
             )
     except InvalidRequestError as error:
         raise await _no_index(clients, topic, error) from None

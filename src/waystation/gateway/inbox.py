@@ -16,6 +16,7 @@ What an id is made of is in ``client/inbox_ids.py``, what the topic must be like
 """
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
@@ -32,6 +33,7 @@ from waystation.gateway.inbox_topic import InboxTopic, unindexed
 from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import Call, Params, Route
 from waystation.gateway.settings import GatewaySettings
+from waystation.gateway.turns import in_turns
 from waystation.model.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -149,7 +151,8 @@ class Inbox:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             raise _gone("is of a message that was lost: the log ends before it") from None
-        return Received([_shown(one, page.topic_id, wanted.user_id, user) for one in page.messages])
+        show = partial(_shown, page.topic_id, wanted.user_id, user)
+        return Received(await in_turns(lambda some: list(map(show, some)), page.messages))
 
     async def _sent(
         self, clients: "Clients", user: bytes, sender: bytes, value: bytes
@@ -218,6 +221,7 @@ def inbox_routes(settings: GatewaySettings) -> list[Route]:
             parameters=ReceiveParams,
             body=ReceiveBody,
             body_optional=True,
+            media_types=("*/*",),  # no page can send a GET with a body, so that nobody is tricked
             answer=Received,
             errors=(403, 409, 410, 429, 504),
         ),
@@ -295,7 +299,7 @@ def _check_partition(after: Place, where: int) -> None:
         )
 
 
-def _shown(one: Message, topic_id: TopicId, user_id: str, user: bytes) -> InboxMessage:
+def _shown(topic_id: TopicId, user_id: str, user: bytes, one: Message) -> InboxMessage:
     sender = next((value for name, value in one.headers if name == _FROM), None)
     return InboxMessage(
         encode(Place(topic_id, one.partition, one.offset), user),

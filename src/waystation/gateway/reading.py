@@ -6,6 +6,7 @@ What is read is committed.
 """
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
@@ -20,11 +21,16 @@ from waystation.client.timing import moment_ms
 from waystation.filters.selecting import Filter
 from waystation.gateway.finding import find_page, key_of
 from waystation.gateway.payloads import StoredMessage, Values, shown
-from waystation.gateway.problems import refusal
+from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import JSON, NDJSON, Call, Params, Reply, Route
 from waystation.gateway.topics import Offset as OffsetField
 from waystation.gateway.topics import Partition, TopicName
-from waystation.model.errors import InvalidFilterError, InvalidRequestError
+from waystation.gateway.turns import in_turns
+from waystation.model.errors import (
+    InvalidFilterError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+)
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
 
@@ -117,16 +123,36 @@ async def read_messages(call: Call[ReadParams, None]) -> Messages | Reply:
     chosen = None if wanted.where is None else filter_of(wanted.where)
     where = TopicPartition(wanted.topic, await _partition(clients, wanted))
     offset = await clients.promptly(wanted.topic, _beginning(clients, where, wanted))
-    page = await read_page(
-        clients,
-        where,
-        offset,
-        limit=wanted.limit,
-        max_bytes=wanted.max_bytes,
-        wait_ms=wanted.wait_ms,
-        chosen=chosen,
+    try:
+        page = await read_page(
+            clients,
+            where,
+            offset,
+            limit=wanted.limit,
+            max_bytes=wanted.max_bytes,
+            wait_ms=wanted.wait_ms,
+            chosen=chosen,
+        )
+    except OffsetOutOfRangeError:
+        raise await _not_there(clients, where, wanted) from None
+    return await _answer(call, page)
+
+
+async def _not_there(clients: "Clients", where: TopicPartition, wanted: ReadParams) -> ProblemError:
+    """What to tell of a beginning that the partition does not hold, or not any more."""
+    admin = await clients.admin()
+    start = (await admin.list_offsets({where: EARLIEST}))[where].offset
+    end = (await admin.list_offsets({where: LATEST}))[where].offset
+    field = next(
+        (name for name in ("offset", "after") if getattr(wanted, name) is not None), "since"
     )
-    return _answer(call, page)
+    return refusal(
+        416,
+        "offset-out-of-range",
+        f"{field} {getattr(wanted, field)}: partition {where} can be read from {start} to {end}",
+        field=field,
+        remedy=f"leave {field} away to read from the oldest message on",
+    )
 
 
 async def _found(call: Call[ReadParams, None], key: bytes) -> Messages | Reply:
@@ -148,14 +174,16 @@ async def _found(call: Call[ReadParams, None], key: bytes) -> Messages | Reply:
         key,
         _given_offset(wanted) or 0,
         limit=wanted.limit,
+        max_bytes=wanted.max_bytes,
         wait_ms=wanted.wait_ms,
         partition=wanted.partition,
     )
-    return _answer(call, Page(page.messages, page.next_offset, page.end))
+    return await _answer(call, Page(page.messages, page.next_offset, page.end))
 
 
-def _answer(call: Call[ReadParams, None], page: Page) -> Messages | Reply:
-    messages = shown(page.messages, call.parameters.values)
+async def _answer(call: Call[ReadParams, None], page: Page) -> Messages | Reply:
+    show = partial(shown, values=call.parameters.values)
+    messages = await in_turns(show, page.messages)
     if not call.accepts(NDJSON):
         return Messages(messages, page.next_offset, page.end_offset)
     headers = (
@@ -225,11 +253,18 @@ class _Filling:
         self._looked_bytes += len(fetched.records)
         feed.add(fetched.records, fetched.aborted)
         while feed.has_messages and not self._is_full:
-            taken = feed.take(min(self._limit - len(self._messages), _TAKE))
-            self._messages += taken
-            self._left_bytes -= sum(one.size for one in taken)
+            self._take_some()
             await asyncio.sleep(0)
         return bool(fetched.batches) and not self._is_full and feed.fetch_at < self._end
+
+    def _take_some(self) -> None:
+        """What one turn of the loop is enough for; one by one, since none can be put back."""
+        for _ in range(_TAKE):
+            for message in self._feed.take(1):
+                self._messages.append(message)
+                self._left_bytes -= message.size
+            if self._is_full or not self._feed.has_messages:
+                return
 
     @property
     def _is_full(self) -> bool:
