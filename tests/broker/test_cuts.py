@@ -10,7 +10,8 @@ from tests.partition.test_following import batch, follow
 from waystation.broker.cuts import Cuts
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Offset
-from waystation.partition.partition import Leadership, Partition
+from waystation.partition.leadership import Leadership
+from waystation.partition.partition import Partition
 
 
 @pytest.fixture

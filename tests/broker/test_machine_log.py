@@ -28,7 +28,8 @@ from waystation.model.errors import (
 from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId, ProducerEpoch, ProducerId
 from waystation.model.machines import InTransaction
 from waystation.model.offsets import Millis, Offset
-from waystation.partition.partition import Leadership, Partition
+from waystation.partition.leadership import Leadership
+from waystation.partition.partition import Partition
 from waystation.records.control import MARKER_BYTES, Marker, marker_batch
 
 NOW = Millis(1_700_000_000_000)
@@ -213,7 +214,7 @@ async def elected(broker: Broker) -> tuple[Partition, LeaderEpoch]:
     epoch = LeaderEpoch(partition.leadership.epoch + 1)
     both = (broker.node, OTHER)
     partition.follow_store(Leadership(None, epoch, both, replicas=both))
-    partition._followed = Offset(0)  # it has not heard yet that its end is committed
+    partition._following.begin(Offset(0))  # it has not heard yet that its end is committed
     partition.follow_store(Leadership(broker.node, epoch, both, replicas=both))
     return partition, epoch
 

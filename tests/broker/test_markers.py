@@ -18,7 +18,8 @@ from waystation.model.errors import (
     WaystationError,
 )
 from waystation.model.ids import ProducerEpoch, ProducerId, TopicPartition
-from waystation.partition.partition import Leadership, Partition
+from waystation.partition.leadership import Leadership
+from waystation.partition.partition import Partition
 from waystation.records.control import Marker
 
 PRODUCER = ProducerId(7)

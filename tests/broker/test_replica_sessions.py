@@ -13,7 +13,8 @@ from waystation.model.error_codes import ErrorCode
 from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId
 from waystation.model.offsets import Millis
 from waystation.model.topics import TopicSettings
-from waystation.partition.partition import Leadership, Partition
+from waystation.partition.leadership import Leadership
+from waystation.partition.partition import Partition
 from waystation.records.header import batches
 from waystation.replication.lag import Paces
 from waystation.runtime.clock import ManualClock

@@ -27,7 +27,7 @@ from waystation.model.errors import (
     TransactionAbortableError,
 )
 from waystation.model.ids import LeaderEpoch, NodeId, ProducerEpoch, ProducerId, TopicPartition
-from waystation.partition.partition import Leadership
+from waystation.partition.leadership import Leadership
 from waystation.runtime.clock import SystemClock
 from waystation.runtime.timers import Timers
 from waystation.transactions.commands import Add

@@ -9,8 +9,9 @@ from waystation.model.errors import StorageError
 from waystation.model.ids import LeaderEpoch, NodeId, TopicId, TopicPartition
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
+from waystation.partition.leadership import Leadership
 from waystation.partition.meters import TopicMeter
-from waystation.partition.partition import Leadership, Partition
+from waystation.partition.partition import Partition
 from waystation.records.batch import BatchBuilder
 from waystation.storage.directory import DataDirectory
 from waystation.storage.disk import RealDisk

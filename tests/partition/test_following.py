@@ -10,7 +10,8 @@ from waystation.model.errors import CorruptBatchError, NotLeaderError
 from waystation.model.ids import NO_LEADER_EPOCH, BrokerEpoch, LeaderEpoch
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
-from waystation.partition.partition import ACKS_ALL, Leadership, Partition
+from waystation.partition.leadership import Leadership
+from waystation.partition.partition import ACKS_ALL, Partition
 from waystation.records.batch import BatchBuilder
 from waystation.records.header import stamp
 from waystation.replication.follower import ReplicaLog
@@ -156,7 +157,7 @@ class Journaling:
         self.work: list[Callable[[], None]] = []
         folder = world.directory.path / FOLDER
         folder.mkdir()
-        self.partition._journal = world.directory.journal = Journal(
+        world.directory.journal = Journal(
             world.directory.disk,
             folder,
             submit=self.work.append,
@@ -165,6 +166,7 @@ class Journaling:
             defer=lambda _s, work: work(),
             fail=pytest.fail,
         )
+        self.partition.relocate(self.partition.log, world.directory.journal)
 
     def end_round(self) -> None:
         self.work.pop(0)()

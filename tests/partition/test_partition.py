@@ -29,7 +29,8 @@ from waystation.model.errors import (
 from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Millis
 from waystation.model.topics import TopicSettings
-from waystation.partition.partition import Leadership, Partition
+from waystation.partition.leadership import Leadership
+from waystation.partition.partition import Partition
 from waystation.records.header import batches
 
 ALL, LEADER = -1, 1

@@ -18,6 +18,7 @@ from waystation.cluster.policies import TopicPolicy
 from waystation.cluster.values import PartitionValue
 from waystation.model.machines import Reply
 from waystation.partition.partition import Partition
+from waystation.partition.syncing import Syncing
 from waystation.replication.in_sync import InSync
 from waystation.replication.leader import LeaderState
 from waystation.runtime.host import Host
@@ -66,7 +67,7 @@ def _what_is_not_flushed_counts() -> Planted:
 
     with (
         patch.object(LeaderState, "__init__", hasty),
-        patch.object(Partition, "safe_end", property(lambda partition: partition.log.log_end)),
+        patch.object(Syncing, "safe_end", property(lambda syncing: syncing.log.log_end)),
     ):
         yield
 

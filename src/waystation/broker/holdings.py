@@ -21,8 +21,9 @@ from waystation.model.errors import StorageError
 from waystation.model.ids import NodeId, TopicId, TopicPartition
 from waystation.model.offsets import NO_OFFSET, Millis
 from waystation.model.topics import TopicSettings
+from waystation.partition.leadership import Leadership
 from waystation.partition.meters import TopicMeters
-from waystation.partition.partition import Leadership, Partition
+from waystation.partition.partition import Partition
 from waystation.replication.lag import Paces
 from waystation.runtime.clock import Clock
 from waystation.storage.directory import DataDirectory

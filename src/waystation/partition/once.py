@@ -3,7 +3,8 @@
 1. Of all messages with one key only the first is stored, for as long as the window says, whoever
    sends them, at the same moment too: nothing happens between looking and appending.
 2. The others are told where that one is.  One with another content is refused.
-3. No key is forgotten before its time; when there is no room for another, it is refused.
+3. No key is forgotten before its time; when there is no room for another, in the partition or the
+   broker, it is refused.
 
 What is told counts only once everything before ``Stored.end`` is committed.
 """
@@ -27,7 +28,7 @@ from waystation.records.once import (
 from waystation.records.record import Row
 from waystation.storage.once_window import OnceWindow
 
-__all__ = ["Fate", "KeysFullError", "Stored", "store"]
+__all__ = ["BrokerKeysFullError", "Fate", "KeysFullError", "Room", "Stored", "store"]
 
 RECORDS_MAX: Final = 1_000
 
@@ -54,12 +55,31 @@ class KeysFullError(WaystationError):
         )
 
 
+class BrokerKeysFullError(WaystationError):
+    """A broker remembers as many idempotency keys as it may, of all its partitions."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+    def __init__(self, partition: TopicPartition, most: int) -> None:
+        self.partition, self.most = partition, most
+        super().__init__(
+            f"the broker that leads {partition} remembers {most} idempotency keys of all its "
+            "partitions and has no room for others: wait, or raise its "
+            "idempotency.broker.keys.max, or lower idempotency.window.ms of topics"
+        )
+
+
 class Stored(NamedTuple):
     """What became of the messages of one request, in their order."""
 
     fates: list[Fate]
     places: list[OnceEntry]
     end: Offset
+
+    @property
+    def fresh(self) -> int:
+        """How many were not known before."""
+        return self.fates.count(Fate.STORED)
 
 
 class Asked(NamedTuple):
@@ -70,7 +90,14 @@ class Asked(NamedTuple):
     fingerprint: bytes
 
 
-def store(partition: Partition, rows: Sequence[Row], now: Millis) -> Stored:
+class Room(NamedTuple):
+    """How many keys all partitions of a broker know, and how many they may."""
+
+    known: int
+    most: int
+
+
+def store(partition: Partition, rows: Sequence[Row], now: Millis, room: Room) -> Stored:
     """Append those of the messages that are new."""
     partition.check_epoch(-1)
     asked = [_asked(row) for row in rows]
@@ -82,6 +109,8 @@ def store(partition: Partition, rows: Sequence[Row], now: Millis) -> Stored:
             partition.log.forget_keys(now)
         if len(window) + len(fresh) > settings.idempotency_keys_max:
             raise KeysFullError(partition.name, len(window), settings.idempotency_window_ms)
+        if room.known + len(fresh) > room.most:
+            raise BrokerKeysFullError(partition.name, room.most)
         partition.append_once(memoryview(once_batch(fresh, now)), now)
     places = [_known(window, one.hashed) for one in asked]
     return Stored(fates, places, Offset(max(one.offset for one in places) + 1))

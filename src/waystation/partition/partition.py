@@ -13,21 +13,20 @@ who wait for either.  Six promises:
 5. while another leads, the log holds what that one's has, and nothing that was cut counts;
 6. a follower's end counts only if all before it is the same here: see ``followed_by``.
 
+What survives a crash is known in ``syncing.py``, the copy of what another leads is kept by
+``following.py``, and who leads is said in ``leadership.py``.
+
 All methods run on the loop's thread; only the flusher's syncs run elsewhere.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from waystation.cluster.parts import INTERNAL_TOPICS
 from waystation.model.errors import (
-    FencedLeaderEpochError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
-    StorageError,
-    UnknownLeaderEpochError,
     WaystationError,
 )
 from waystation.model.ids import (
@@ -42,14 +41,17 @@ from waystation.model.ids import (
 )
 from waystation.model.offsets import NO_OFFSET, Millis, Offset
 from waystation.model.topics import TopicSettings
+from waystation.partition.following import Following
 from waystation.partition.intake import Intake
+from waystation.partition.leadership import Leadership, LeadershipInDoubtError, check_claim
 from waystation.partition.meters import TopicMeter
+from waystation.partition.syncing import Syncing
 from waystation.partition.waiting import AppendWaiters, CommitWaiters, OnCommit, ReadWaiters
 from waystation.records.control import Marker, marker_batch
-from waystation.records.header import batches, is_one_batch, mark_once, peek
+from waystation.records.header import BatchHeader, mark_once, peek
 from waystation.replication.epochs import EpochEnd, LeaderEpochs
 from waystation.replication.lag import Paces
-from waystation.replication.leader import DISK, LeaderState, divergence
+from waystation.replication.leader import LeaderState, divergence
 from waystation.storage.flusher import Flusher
 from waystation.storage.journal import Journal
 from waystation.storage.log import Log, LogSlice
@@ -61,43 +63,6 @@ Rule = Callable[[memoryview, Millis], None]
 """Raises for an admitted batch that shall not be stored."""
 
 ACKS_ALL = -1
-_EVERYTHING = Offset(1 << 63)
-_MUCH_BYTES = 256 << 10
-
-
-class LeadershipInDoubtError(NotLeaderError):
-    """The node leads as far as it knows, and hears of nobody who could confirm what is written.
-
-    Clients are told what makes them look for another leader; if there is none they come back.
-    """
-
-    def __init__(
-        self, partition: TopicPartition, epoch: LeaderEpoch, missing: Sequence[NodeId]
-    ) -> None:
-        super().__init__(partition, None, epoch)
-        self.missing = tuple(missing)
-
-    def __str__(self) -> str:
-        names = ", ".join(map(str, self.missing))
-        return (
-            f"{self.partition} was led here in epoch {self.epoch}; neither the coordination store "
-            f"nor its in-sync replicas on {names} are heard of"
-        )
-
-
-class Leadership(NamedTuple):
-    """Who leads a partition, under which epoch, and who is in sync: the store's words."""
-
-    leader: NodeId | None
-    epoch: LeaderEpoch
-    in_sync: tuple[NodeId, ...]
-    eligible: tuple[NodeId, ...] = ()
-    """Who else may lead: while there is anyone, nothing new commits."""
-    replicas: tuple[NodeId, ...] = ()
-    version: int = 0
-    """Of the stored state: while it is the same, a change that was asked for may still come."""
-    revision: int = 0
-    """Of the store, when it said so."""
 
 
 class Partition:
@@ -105,15 +70,10 @@ class Partition:
 
     __slots__ = (
         "_doubt",
-        "_dropped",
-        "_flusher",
-        "_followed",
-        "_journal",
-        "_journal_from",
-        "_journaled_end",
-        "_linger_s",
+        "_following",
         "_node",
         "_state",
+        "_syncing",
         "commit_waiters",
         "given_up",
         "intake",
@@ -130,7 +90,6 @@ class Partition:
         "stable",
         "told_safe",
         "topic_id",
-        "unflushed_records",
     )
 
     def __init__(
@@ -163,21 +122,24 @@ class Partition:
         self.paces: Paces | None = None
         # Called when more of the log is safe, while this node follows.
         self.told_safe: Callable[[], None] | None = None
-        self.unflushed_records = 0
         # The high watermark while leading, -1 otherwise: one look tells a reader of news.
         self.mark = NO_OFFSET
         # The last stable offset, likewise; the same where no transaction is open.
         self.stable = NO_OFFSET
         self._node = node
-        self._flusher = flusher
-        self._journal = journal
-        self._linger_s = settings.flush_linger_s
-        self._journal_from = self._journaled_end = log.flushed_end
         # The store's revision at which a follower's copy was last given up, while this node leads.
         self.given_up: dict[NodeId, int] = {}
-        self._dropped = False
-        # The end of what a leader before called committed: never less than where the log begins.
-        self._followed = log.log_start
+        self._syncing = Syncing(
+            name,
+            topic_id,
+            log,
+            settings,
+            flusher,
+            journal,
+            moved=self._moved,
+            failed=self.fail,
+        )
+        self._following = Following(self._syncing)
         self._state: LeaderState | None = None
         # Why nothing can be committed at present, although this node leads as far as it knows.
         self._doubt: LeadershipInDoubtError | None = None
@@ -234,21 +196,12 @@ class Partition:
             self._forget_copies(self._state, before, leadership)
 
     def _forget_copies(self, state: LeaderState, before: Leadership, after: Leadership) -> None:
-        """Let copies that were given up count no more, nor be taken for those made since.
-
-        Who left the in-sync set by somebody else's decision may have given its copy up too, and
-        been asked for another: both may be news at once.
-        """
-        asked = state.in_sync.proposed
-        for node in before.replicas:
-            left = node in before.in_sync and node not in after.in_sync
-            ours = asked is not None and node not in asked
-            if node not in after.replicas or (left and not ours):
-                state.forget(node)
-                self.given_up[node] = after.revision
-                self.replica_waiters.changed()
-                if self.paces is not None:
-                    self.paces.forget(node)
+        for node in after.given_up_since(before, state.in_sync.proposed):
+            state.forget(node)
+            self.given_up[node] = after.revision
+            self.replica_waiters.changed()
+            if self.paces is not None:
+                self.paces.forget(node)
 
     def _settle(self, state: LeaderState, leadership: Leadership) -> None:
         """Others may be in sync than before; too few of them, and those who wait are told."""
@@ -281,12 +234,11 @@ class Partition:
         )
         self._set_marks(self._state.high_watermark)
         self._moved()
-        if self.safe_end < log_end:
-            self.not_journaled()
+        self._syncing.secure_rest()
 
     def _resign(self) -> None:
         if self._state is not None:
-            self._followed = self._state.high_watermark
+            self._following.begin(self._state.high_watermark)
         self._state = self.paces = self._doubt = None
         self.given_up.clear()
         self.mark = self.stable = NO_OFFSET
@@ -315,27 +267,20 @@ class Partition:
         """The end of what a consumer may read here, whether this node leads or follows."""
         if self._state is not None or self.leadership.leader in (None, self._node):
             return self.check_epoch(claimed).high_watermark
-        self._check_claim(claimed, self.leadership.epoch)
+        check_claim(self.name, claimed, self.leadership.epoch)
         return self.followed_mark
 
     def check_epoch(self, claimed: int) -> LeaderState:
         """The leader's state, if this node leads and the client's epoch, when given, is ours."""
-        state = self._state
-        if state is None:
-            raise self._not_leader()
+        state = self._check_leading()
         if claimed >= 0 and claimed != state.epoch:
-            self._check_claim(claimed, state.epoch)
+            check_claim(self.name, claimed, state.epoch)
         return state
 
-    def _check_claim(self, claimed: int, epoch: LeaderEpoch) -> None:
-        if 0 <= claimed < epoch:
-            raise FencedLeaderEpochError(
-                f"{self.name} is at leader epoch {epoch}, the request says {claimed}"
-            )
-        if claimed > epoch:
-            raise UnknownLeaderEpochError(
-                f"{self.name} is at leader epoch {epoch}; {claimed} is not known yet"
-            )
+    def _check_leading(self) -> LeaderState:
+        if self._state is None:
+            raise self._not_leader()
+        return self._state
 
     def _not_leader(self) -> NotLeaderError:
         leader = self.leadership.leader
@@ -353,25 +298,19 @@ class Partition:
         Without ``may_begin`` a batch of a transaction that is not open here is refused.
 
         HOT: once per batch.  The batch is stamped in place, so ``batch`` must be writable and
-        is not needed afterwards.
+        is not needed afterwards (benchmarks/partition/serving.py).
         """
         state = self._state
         if state is None:
             raise self._not_leader()
         if acks == ACKS_ALL:
-            if not state.enough_replicas():
-                raise NotEnoughReplicasError(self.name, state.in_sync.size, state.min_insync)
-            if self._doubt is not None:
-                raise self._doubt
+            self._check_committable(state)
         batch, header = self.intake.admit(batch, now)
         if self.rule is not None:
             self.rule(batch, now)
         appended = self.log.append(batch, header, state.epoch, now, may_begin=may_begin)
         if not appended.duplicate:
-            self.unflushed_records += header.records_count
-            self.meter.produced_records.value += header.records_count
-            self.meter.produced_bytes.value += header.size_bytes
-            self._appended(state, batch, appended.base_offset)
+            self._produced(batch, appended.base_offset, header)
         return appended
 
     def append_marker(self, marker: Marker, now: Millis) -> Appended:
@@ -379,13 +318,10 @@ class Partition:
 
         It is written even where replicas are missing: what it ends has been decided elsewhere.
         """
-        state = self._state
-        if state is None:
-            raise self._not_leader()
+        state = self._check_leading()
         batch = memoryview(marker_batch(marker, now))
         appended = self.log.append_marker(batch, marker, state.epoch, now)
-        self.unflushed_records += 1
-        self._appended(state, batch, appended.base_offset)
+        self._appended(batch, appended.base_offset, 1)
         return appended
 
     def append_decision(self, batch: memoryview, now: Millis) -> Appended:
@@ -393,11 +329,11 @@ class Partition:
 
         It counts once it is committed; ``batch`` is stamped in place.
         """
-        state = self._check_committable()
+        state = self._check_leading()
+        self._check_committable(state)
         appended = self.log.append(batch, peek(batch), state.epoch, now)
         self.log.plain_from = self.log.log_end
-        self.unflushed_records += 1
-        self._appended(state, batch, appended.base_offset)
+        self._appended(batch, appended.base_offset, 1)
         return appended
 
     def append_once(self, batch: memoryview, now: Millis) -> Appended:
@@ -405,35 +341,31 @@ class Partition:
 
         That they are new is decided before (``once.py``); ``batch`` is stamped in place.
         """
-        state = self._check_committable()
+        state = self._check_leading()
+        self._check_committable(state)
         batch, _ = self.intake.admit(batch, now)
         if self.rule is not None:
             self.rule(batch, now)
         header = mark_once(batch)
         appended = self.log.append_once(batch, header, state.epoch, now)
-        self.unflushed_records += header.records_count
-        self.meter.produced_records.value += header.records_count
-        self.meter.produced_bytes.value += header.size_bytes
-        self._appended(state, batch, appended.base_offset)
+        self._produced(batch, appended.base_offset, header)
         return appended
 
-    def _check_committable(self) -> LeaderState:
-        state = self._state
-        if state is None:
-            raise self._not_leader()
+    def _check_committable(self, state: LeaderState) -> None:
         if not state.enough_replicas():
             raise NotEnoughReplicasError(self.name, state.in_sync.size, state.min_insync)
         if self._doubt is not None:
             raise self._doubt
-        return state
 
-    def _appended(self, state: LeaderState, batch: memoryview, base: Offset) -> None:
-        if state.durability == DISK:
-            self._secure(batch, base)
-        else:
+    def _produced(self, batch: memoryview, base: Offset, header: BatchHeader) -> None:
+        self.meter.produced_records.value += header.records_count
+        self.meter.produced_bytes.value += header.size_bytes
+        self._appended(batch, base, header.records_count)
+
+    def _appended(self, batch: memoryview, base: Offset, records_count: int) -> None:
+        if not self._syncing.on_disk:
             self._moved()
-            if self.unflushed_records >= self.settings.flush_messages:
-                self._flush()
+        self._syncing.appended(batch, base, records_count)
         if self.paces is not None:
             self.replica_waiters.changed()
 
@@ -457,7 +389,7 @@ class Partition:
     @property
     def followed_mark(self) -> Offset:
         """The end of what this replica knows to be committed while it does not lead."""
-        return min(max(self._followed, self.log.log_start), self.log.log_end)
+        return self._following.mark
 
     @property
     def log_start(self) -> Offset:
@@ -472,69 +404,28 @@ class Partition:
     def append_replicated(self, data: memoryview, now: Millis) -> None:
         """Append batches as the leader has them; one that the end of ``data`` cuts off is left.
 
-        Raises at the first that cannot follow; what came before it stays.  Much at once, which is
-        someone catching up, is synced in its own file: the journal is for who waits for little.
+        Raises at the first that cannot follow; what came before it stays.
         """
         assert self._state is None, f"{self.name} is led here, and cannot follow"
-        if len(data) >= _MUCH_BYTES and self.settings.durability == DISK:
-            self._append_much(data, now)
-        elif is_one_batch(data):
-            self._append_copied(data, now)
-        else:
-            for at, header in batches(data):
-                self._append_copied(data[at : at + header.size_bytes], now)
-
-    def _append_copied(self, batch: memoryview, now: Millis) -> None:
-        """HOT: once per batch that is copied."""
-        log, end = self.log, self.log.log_end
-        header = log.append_replicated(batch, now)
-        self.unflushed_records += header.records_count
-        if self.settings.durability != DISK:
-            if self.unflushed_records >= self.settings.flush_messages:
-                self._flush()
-        elif header.base_offset == end:
-            self._secure(batch, end)
-        else:
-            # Behind a gap, which compaction left at the leader, the journal is not replayed.
-            self.not_journaled()
-
-    def _append_much(self, data: memoryview, now: Millis) -> None:
-        end = self.log.log_end
-        try:
-            for at, header in batches(data):
-                self.log.append_replicated(data[at : at + header.size_bytes], now)
-                self.unflushed_records += header.records_count
-        finally:
-            if self.log.log_end > end:
-                self.not_journaled()
+        self._following.append(data, now)
 
     def learn(self, mark: Offset, log_start: Offset) -> None:
         """Take over from the leader what is committed, and where the log begins."""
         assert self._state is None, f"{self.name} is led here, and learns from nobody"
-        self.log.advance_log_start(min(log_start, self.log.log_end))
-        known = min(mark, self.log.log_end)
-        if known > self._followed:
-            self._followed = known
+        if self._following.learn(mark, log_start):
             self.read_waiters.changed()
 
     def truncate_to(self, offset: Offset, plan: CutPlan | None = None) -> None:
         """Cut off what the leader does not have."""
         assert self._state is None, f"{self.name} is led here, and not cut"
         self.log.truncate_to(offset, plan)
-        self._was_cut()
+        self._following.was_cut()
 
     def start_at(self, offset: Offset) -> None:
         """Begin anew where the leader's log begins, which is behind the end of this one."""
         assert self._state is None, f"{self.name} is led here, and does not begin anew"
         self.log.start_at(offset)
-        self._was_cut()
-
-    def _was_cut(self) -> None:
-        """All that is left is synced; what the journal was still to say is about what is gone."""
-        if self._journal is not None:
-            self._journal.forget(self)
-        self._journal_from = self._journaled_end = self.log.flushed_end
-        self._followed = self.followed_mark
+        self._following.was_cut()
 
     # --- followed by others -------------------------------------------------------------
 
@@ -564,7 +455,7 @@ class Partition:
         if state.on_follower(node, life, offset, safe_end):
             self._marked()
         if self.paces is not None:
-            counted = safe_end if state.durability == DISK else offset
+            counted = safe_end if self._syncing.on_disk else offset
             self.paces.on_fetch(node, life, counted, log.log_end, now)
         return None
 
@@ -595,94 +486,34 @@ class Partition:
         return self.log.log_end
 
     @property
-    def flushed_end(self) -> Offset:
-        """The end of what the log's own files have safe; a dropped log needs nothing more."""
-        return _EVERYTHING if self._dropped else self.log.flushed_end
-
-    @property
     def safe_end(self) -> Offset:
-        """The end of what survives a crash, in the log's files or in the journal.
-
-        The journal counts only if it holds everything that the files may still lose.
-        """
-        flushed = self.log.flushed_end
-        if self._journal_from <= flushed < self._journaled_end:
-            return self._journaled_end
-        return flushed
-
-    def _secure(self, batch: memoryview, base: Offset) -> None:
-        """Let a batch survive a crash: through the journal if it is small, else in its file.
-
-        A small one that follows a large one goes to the journal at once, although it is not
-        safe before the other: else a partition that is busy would never get back to it.
-        """
-        journal, flushed = self._journal, self.log.flushed_end
-        if journal is not None and journal.takes(len(batch)):
-            if flushed >= base:
-                self._journal_from = base
-            journal.add(self, self.topic_id, self.name.partition, batch, self._linger_s)
-        else:
-            self.not_journaled()
-
-    def not_journaled(self) -> None:
-        """What was appended so far is not in the journal: sync the log's own files."""
-        self._journal_from = self.log.log_end
-        self._flush()
-
-    def journaled(self, outcome: Offset | StorageError) -> None:
-        """The journal has everything before an offset, or has failed."""
-        if isinstance(outcome, StorageError):
-            self.fail(outcome)
-        else:
-            self._journaled_end = outcome
-            self.log.remember_end(outcome)
-            self._moved()
+        """The end of what survives a crash, in the log's files or in the journal."""
+        return self._syncing.safe_end
 
     def relocate(self, log: Log, journal: Journal | None) -> None:
         """Go on in another data directory, where ``log`` holds all that this one did, safely."""
         assert log.flushed_end == log.log_end == self.log.log_end, f"{log} is not {self.log}"
-        if self._journal is not None:
-            self._journal.forget(self)
-        self.log, self._journal = log, journal
-        self._journal_from = self._journaled_end = log.flushed_end
-        self.unflushed_records = 0
+        self.log = log
+        self._syncing.relocate(log, journal)
         self._moved()
 
     def drop(self) -> None:
         """The cluster wants this replica here no more."""
-        self._dropped = True
+        self._syncing.drop()
         self.follow_store(Leadership(None, self.leadership.epoch, ()))
-
-    def _flush(self) -> None:
-        if self._dropped:
-            # Its files are gone, and their names may already be another topic's.
-            return
-        self.unflushed_records = 0
-        self._flusher.request(self.log, self._flushed, self._linger_s or 0.0)
 
     def flush(self) -> None:
         """Sync what is not synced yet, in the background."""
-        if self.log.flushed_end < self.log.log_end:
-            self._flush()
+        self._syncing.flush()
 
     def sync_if_due(self, now: Millis) -> None:
         """Sync a log with ``durability=memory`` that has waited for ``flush.ms``."""
-        dirty_since = self.log.dirty_since
-        if dirty_since is not None and now - dirty_since >= self.settings.flush_ms:
-            self.flush()
-
-    def _flushed(self, log: Log, outcome: Offset | StorageError) -> None:
-        if log is not self.log:
-            return
-        if isinstance(outcome, StorageError):
-            self.fail(outcome)
-        else:
-            self._moved()
+        self._syncing.flush_if_due(now)
 
     def _moved(self) -> None:
         state = self._state
         if state is not None:
-            if state.on_local(self.log.log_end, self.safe_end):
+            if state.on_local(self.log.log_end, self._syncing.safe_end):
                 self._marked()
         elif self.told_safe is not None:
             self.told_safe()
@@ -745,15 +576,14 @@ class Partition:
         if settings == self.settings:
             return
         self.settings = settings
-        self._linger_s = settings.flush_linger_s
+        self._syncing.reconfigure(settings)
         self.intake = Intake(settings, sequenced=self.name.topic not in INTERNAL_TOPICS)
         self.log.reconfigure(settings)
         if self._state is not None:
             if self._state.reconfigure(settings.min_insync_replicas, settings.durability):
                 self._marked()
             self._moved()
-            if self.safe_end < self.log.log_end:
-                self.not_journaled()
+            self._syncing.secure_rest()
 
     def delete_records(self, before: Offset) -> Offset:
         """Move the log's start to ``before``; -1 means the high watermark.  Returns the start."""
