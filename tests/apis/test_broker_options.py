@@ -17,7 +17,14 @@ from tests.apis.clustering import ThreadedCluster
 from tests.apis.conftest import MakeNode
 from tests.apis.kit import HungUpError, ThreadedNode, batch_of
 from tests.apis.options import shown, shows
-from tests.apis.test_topic_options import BATCH, HOUR, fill, fill_key, partition_of
+from tests.apis.test_topic_options import (
+    BATCH,
+    HOUR,
+    fill,
+    fill_key,
+    partition_of,
+    stored_once,
+)
 from waystation.broker.replica_wire import Questions
 from waystation.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from waystation.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -291,6 +298,29 @@ def test_a_shutdown_waits_no_longer_than_told(make_node: MakeNode, topic: str) -
 
 
 # --- the listener's -----------------------------------------------------------------------------
+
+
+@shows("idempotency.broker.keys.max")
+def test_so_many_idempotency_keys_of_all_partitions_are_remembered(
+    make_node: MakeNode, topic: str
+) -> None:
+    running = make_node(idempotency_broker_keys_max="3")
+    with Asking(*running.address) as client:
+        for name in (topic, f"{topic}-b"):
+            client.create(name)
+            assert [stored_once(client, name, key).error_code for key in "a"] == [0]
+        assert stored_once(client, topic, "b").error_code == 0
+        refused = stored_once(client, f"{topic}-b", "b")
+        assert refused.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert "idempotency.broker.keys.max" in (refused.error_message or "")
+        assert stored_once(client, topic, "a").places[0].offset == 0, "what is known is known"
+
+        client.configure(BROKER, "1", idempotency_broker_keys_max="4")
+        assert stored_once(client, f"{topic}-b", "b").error_code == 0
+        client.delete(topic)
+        deadline = time.monotonic() + 20
+        while stored_once(client, f"{topic}-b", "c").error_code:
+            assert time.monotonic() < deadline, "keys of a topic that is gone are counted"
 
 
 @shows("max.connections", "max.connections.per.ip")

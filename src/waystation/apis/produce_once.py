@@ -15,7 +15,7 @@ from waystation.model.errors import (
     WaystationError,
 )
 from waystation.model.offsets import Offset
-from waystation.partition.once import RECORDS_MAX, Stored, store
+from waystation.partition.once import RECORDS_MAX, Room, Stored, store
 from waystation.partition.partition import Partition
 from waystation.records.batch import rows_of
 from waystation.records.header import check_produced
@@ -43,7 +43,9 @@ async def answer(broker: Broker, call: Call[ProduceOnceRequest]) -> ProduceOnceR
 async def _store(broker: Broker, request: ProduceOnceRequest) -> Stored:
     partition = broker.replicas.get(request.topic, request.partition)
     broker.check_writable(partition.name.topic)
-    stored = store(partition, _rows(request), broker.clock.now())
+    room = Room(broker.replicas.keys_known, broker.settings.idempotency_broker_keys_max)
+    stored = store(partition, _rows(request), broker.clock.now(), room)
+    broker.replicas.keys_known += stored.fresh
     await _committed(partition, stored.end, request.timeout_ms)
     return stored
 

@@ -53,7 +53,7 @@ class Housekeeping:
         self._hanging = hanging
         self._settings = settings
         self._clock = clock
-        self._flushed_up_to = 0
+        self._flushed_up_to = self._keys_seen = 0
         self._checkpointed_s = self._retired_s = 0.0
         self._checkpoints: dict[DataDirectory, Iterator[Work]] = {}
 
@@ -69,7 +69,9 @@ class Housekeeping:
 
     async def _round(self) -> None:
         settings, now_s = self._settings(), self._clock.monotonic()
+        self._keys_seen = 0
         await self._each(self._tend)
+        self._replicas.keys_known = self._keys_seen
         self._holdings.tidy_journals()
         self._flush_some(settings.log_flush_offset_checkpoint_interval_ms)
         since_checkpoint_ms = (now_s - self._checkpointed_s) * 1_000
@@ -144,6 +146,7 @@ class Housekeeping:
         partition.log.maybe_roll(now)
         if partition.log.once:
             partition.log.forget_keys(now)
+            self._keys_seen += len(partition.log.once)
         partition.sync_if_due(now)
 
     def _retire(self, partition: Partition) -> None:

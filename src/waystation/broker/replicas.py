@@ -24,7 +24,7 @@ from waystation.partition.partition import Partition
 class Replicas:
     """A registry; what a partition does is its own business."""
 
-    __slots__ = ("_by_id", "_by_name", "_image", "_of_id")
+    __slots__ = ("_by_id", "_by_name", "_image", "_of_id", "keys_known")
 
     def __init__(self, image: Callable[[], ClusterImage] = ClusterImage) -> None:
         """``image`` tells of partitions that others hold."""
@@ -32,6 +32,8 @@ class Replicas:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._of_id: Counter[TopicId] = Counter()
+        self.keys_known = 0
+        """Idempotency keys of all partitions, about: counted anew now and then, by others."""
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._by_name.values()))

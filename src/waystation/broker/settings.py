@@ -202,6 +202,14 @@ class BrokerSettings:
         doc="Preferred leaders take over when a broker does not lead more than this share of "
         "what it is preferred for.",
     )
+    idempotency_broker_keys_max: int = option(
+        10_000_000,
+        at_least=1,
+        live=True,
+        doc="How many idempotency keys this broker remembers at most, of all its partitions, as "
+        "leader and as follower; 65 bytes of memory each. While there are that many, partitions "
+        "that it leads refuse messages with other keys.",
+    )
     reassignment_moves_max: int = option(
         50,
         at_least=1,
