@@ -13,6 +13,7 @@ from tests.support.http_client import HttpClient
 from waystation.testing.process import BrokerProcess
 
 CALLERS = 500
+MANY = 100
 WITHIN_S = 30.0
 
 
@@ -132,6 +133,59 @@ def test_two_consumers_never_hold_one_message(
     assert {one["deliveries"] for one in held} == {1}
     assert len({one["receipt"] for one in held}) == 200
     assert http.post(f"{queue}/ack", receipts(held)).json == {"settled": 200, "refused": []}
+
+
+def test_no_partition_waits_for_another_to_be_empty(http: HttpClient, topic: str) -> None:
+    http.post("/v1/queues", {"name": topic, "partitions": 4})
+    path = f"/v1/queues/{topic}"
+    for partition, count in ((0, 30), (3, 1)):
+        messages = [{"value": str(partition), "partition": partition}] * count
+        assert http.post(f"{path}/messages/batch", {"messages": messages}).json["sent"] == count
+
+    first = [receive(http, path)[0]["value"] for _ in range(4)]
+
+    assert "3" in first
+
+
+# --- many at once -------------------------------------------------------------------------------
+
+
+async def test_what_many_ask_and_say_at_once_goes_together_and_counts_by_itself(
+    broker: BrokerProcess, http: HttpClient, queue: str
+) -> None:
+    receive(http, queue, wait_ms=0)
+    send(http, queue, *map(str, range(MANY)))
+    fetches, acks = _requests(http, "ShareFetch"), _requests(http, "ShareAcknowledge")
+
+    took = await asyncio.gather(
+        *(_call(broker.http, f"{queue}/receive", {"max": 2}) for _ in range(MANY))
+    )
+    held = [one for answer in took for one in answer["messages"]]
+    assert sorted(int(one["value"]) for one in held) == list(range(MANY))
+    partition, offset, member = held[0]["receipt"].split("-", 2)
+    wrong = [f"{partition}-{offset}-forged", f"{partition}-{int(offset) + MANY}-{member}"]
+    told = await asyncio.gather(
+        *(
+            _call(broker.http, f"{queue}/ack", {"receipts": [receipt]})
+            for receipt in [*(one["receipt"] for one in held), *wrong, held[0]["receipt"]]
+        )
+    )
+
+    right = [one["settled"] for one in told if "settled" in one]
+    refused = [one["type"].rpartition(":")[2] for one in told if "type" in one]
+    assert (right, refused) == ([1] * MANY, ["not-held"] * 3)
+    assert http.get(queue).json["unsettled"] == 0
+    assert 0 < _requests(http, "ShareFetch") - fetches < MANY / 2
+    assert 0 < _requests(http, "ShareAcknowledge") - acks < MANY / 2
+
+
+def _requests(http: HttpClient, api: str) -> float:
+    lines = http.get("/metrics").body.decode().splitlines()
+    return sum(
+        float(line.split()[-1])
+        for line in lines
+        if line.startswith("waystation_api_seconds_count") and api in line
+    )
 
 
 # --- waiting ------------------------------------------------------------------------------------

@@ -60,15 +60,15 @@ def acknowledge(
         done(outcomes)
     for place, batches in said.items():
         try:
-            meant = _meant(batches, for_ms, may_renew=may_renew)
-            host = _holding(queues, group_id, place)
+            wishes = meant(batches, for_ms, may_renew=may_renew)
+            host = holding(queues, group_id, place)
         except WaystationError as error:
             told(place, error)
         else:
             for batch in batches:
                 if batch.reason:
                     host.reasons.add(batch.first_offset, batch.last_offset + 1, batch.reason)
-            host.acknowledge(member_id, meant, partial(told, place))
+            host.acknowledge(member_id, wishes, partial(told, place))
 
 
 def code_of(error: WaystationError) -> ErrorCode:
@@ -99,7 +99,7 @@ def check_for_ms(for_ms: int) -> int:
     return for_ms
 
 
-def _holding(queues: Queues, group_id: str, place: PartitionOf) -> QueueHost:
+def holding(queues: Queues, group_id: str, place: PartitionOf) -> QueueHost:
     """The queue that a consumer may hold something of."""
     queues.check_led(*place)
     host = queues.find(group_id, *place)
@@ -111,15 +111,15 @@ def _holding(queues: Queues, group_id: str, place: PartitionOf) -> QueueHost:
     return host
 
 
-def _meant(
+def meant(
     batches: Iterable[AcknowledgementBatch], for_ms: int, *, may_renew: bool
 ) -> Sequence[Acknowledgement]:
     """Ranges with one meaning each."""
-    meant: list[Acknowledgement] = []
+    found: list[Acknowledgement] = []
     for batch in batches:
         first, end, types = batch.first_offset, batch.last_offset + 1, batch.acknowledge_types
         if len(types) == 1:
-            meant.append(Acknowledgement(Offset(first), Offset(end), types[0], for_ms))
+            found.append(Acknowledgement(Offset(first), Offset(end), types[0], for_ms))
             continue
         if len(types) != end - first or len(types) > _TYPES_MAX:
             raise InvalidRequestError(
@@ -128,10 +128,10 @@ def _meant(
             )
         for kind, run in groupby(types):
             behind = first + sum(1 for _ in run)
-            meant.append(Acknowledgement(Offset(first), Offset(behind), kind, for_ms))
+            found.append(Acknowledgement(Offset(first), Offset(behind), kind, for_ms))
             first = behind
-    if not may_renew and any(one.kind == RENEW for one in meant):
+    if not may_renew and any(one.kind == RENEW for one in found):
         raise InvalidRequestError(
             "messages are renewed by requests that say so: set is_renew_ack, from version 2 on"
         )
-    return meant
+    return found

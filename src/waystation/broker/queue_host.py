@@ -15,7 +15,7 @@ share coordinator, and takes messages back when their locks are over.  Promises:
 Which queues there are is in ``queues.py``, what consumers are given in ``queue_giving.py``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from waystation.broker.queue_around import Around
@@ -180,6 +180,28 @@ class QueueHost:
 
         steps = leader.acknowledge(now, member_id, acknowledgements, told)
         self._carry_out(steps)
+        self._follow_up(leader)
+        self._wake()
+
+    def settle(self, said: Iterable[tuple[str, Acknowledgement, Waiter]]) -> None:
+        """As ``acknowledge``, for many who hold by receipt: each counts by itself.
+
+        What all of them say is stored together.  HOT: once per partition of a ShareAcknowledge.
+        """
+        leader = self._leader
+        assert leader is not None, f"{self} was told of messages before it gave any"
+        self._catch_up(leader.queue)
+        now, meters = self._around.clock.now(), self._around.meters
+        for member_id, one, to in said:
+
+            def told(answer: object, one: Acknowledgement = one, to: Waiter = to) -> None:
+                if answer is None:
+                    meters.count((one,))
+                to(answer)
+
+            reply = leader.follow(now, member_id, (one,), told)
+            if reply is not None:
+                reply.to(reply.answer)
         self._follow_up(leader)
         self._wake()
 

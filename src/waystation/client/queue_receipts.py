@@ -8,12 +8,13 @@ the message.
 
 1. A receipt settles its message once, and not after its lock is over.
 2. Whoever loses a receipt loses nothing: its message is delivered again when its lock is over.
-3. Any number of calls may wait at once (``receipt_waiting.py``): together they are one member of
-   the group and one request at each leader.
+3. Any number of calls may ask, wait and settle at once (``receipt_gathering.py``,
+   ``receipt_waiting.py``, ``receipt_lines.py``): together they are one member of the group, and
+   some requests at each leader.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from random import Random
 from types import TracebackType
 from typing import Self, Unpack
@@ -26,6 +27,7 @@ from waystation.client.queue_member import Assignment, QueueMember
 from waystation.client.queue_settings import QueueOptions, queue_settings
 from waystation.client.receipt_acquiring import Acquiring
 from waystation.client.receipt_descriptions import HeldMessage, Receipt
+from waystation.client.receipt_gathering import Gathering
 from waystation.client.receipt_settling import Outcomes, ReceiptSettling
 from waystation.client.receipt_waiting import Waiting
 from waystation.client.router import Router
@@ -38,7 +40,7 @@ from waystation.model.errors import (
     UnsupportedVersionError,
     WaystationError,
 )
-from waystation.model.ids import uuid_text
+from waystation.model.ids import NodeId, uuid_text
 from waystation.runtime.chance import SeededChance
 from waystation.runtime.tasks import Tasks
 from waystation.sharing.states import ACCEPT, REJECT, RELEASE, RENEW
@@ -66,6 +68,7 @@ class Receipts:
         self._settling = ReceiptSettling(self._router, name, self.group_id)
         self._acquiring = Acquiring(self._router, settings, name, self.group_id, self._settling)
         self._waiting = Waiting(self._router, self._acquiring, self._settling)
+        self._gathering = Gathering(self._acquiring, self._waiting.give_back)
         self._coordinator = Coordinator(self._router, self.group_id)
         self._member = QueueMember(
             self._router,
@@ -87,12 +90,14 @@ class Receipts:
 
     async def close(self) -> None:
         """Leave the group; what is held stays so."""
+        await self._gathering.close()
         await self._waiting.close()
         await self._acquiring.close()
         await self._life.aclose()
         await self._member.leave()
         await self._coordinator.close()
         await self._router.close()
+        await self._settling.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -116,55 +121,54 @@ class Receipts:
         """
         ends_at = asyncio.get_running_loop().time() + wait_ms / 1_000
         await self._join()
-        found = await self._kept(self._at_once(max_messages))
+        found = await self._at_once(max_messages)
         if not found and asyncio.get_running_loop().time() < ends_at:
             found = await self._waiting.wait(max_messages, ends_at)
         if lock_ms is None or not found:
             return found
-        return await self._kept(self._locked(found, lock_ms))
+        try:
+            return await self._locked(found, lock_ms)
+        except asyncio.CancelledError:
+            self._waiting.give_back(found)
+            raise
 
     async def _locked(self, found: list[HeldMessage], lock_ms: int) -> list[HeldMessage]:
         outcomes = await self.extend_all([one.receipt for one in found], lock_ms)
         return [one._replace(lock_ms=lock_ms) for one in found if outcomes[one.receipt] is None]
 
-    async def _kept(self, holding: Coroutine[None, None, list[HeldMessage]]) -> list[HeldMessage]:
-        """What ``holding`` finds; if nobody waits for it any more it goes back at once."""
-        task = asyncio.ensure_future(holding)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._unwanted)
-            raise
-
-    def _unwanted(self, task: "asyncio.Task[list[HeldMessage]]") -> None:
-        if not task.cancelled() and task.exception() is None and task.result():
-            self._waiting.give_back(task.result())
-
     async def _at_once(self, most: int) -> list[HeldMessage]:
         """What is there now; a leader that cannot be asked counts only if no other can."""
 
         async def attempt() -> list[HeldMessage]:
+            leaders = list(await self._acquiring.leaders())
+            if len(leaders) > 1:
+                self._router.chance.shuffle(leaders)
             found: list[HeldMessage] = []
-            trouble: WaystationError | None = error_of(
-                ErrorCode.LEADER_NOT_AVAILABLE, f"queue {self.name}"
-            )
-            leaders = list((await self._acquiring.leaders()).items())
-            self._router.chance.shuffle(leaders)
-            for leader, places in leaders:
-                try:
-                    found += await self._acquiring.acquire(leader, places, most - len(found))
-                    trouble = None
-                except WaystationError as error:
-                    if not is_retriable(error) and not found:
-                        raise
-                    trouble = trouble and error
-                if len(found) >= most:
-                    break
-            if trouble is not None and not found:
-                raise trouble
+            try:
+                await self._asked(leaders, most, found)
+            except asyncio.CancelledError:
+                self._waiting.give_back(found)
+                raise
             return found
 
         return await self._router.retrying(attempt, self._router.settings.metadata_timeout_ms)
+
+    async def _asked(self, leaders: list[NodeId], most: int, found: list[HeldMessage]) -> None:
+        trouble: WaystationError | None = error_of(
+            ErrorCode.LEADER_NOT_AVAILABLE, f"queue {self.name}"
+        )
+        for leader in leaders:
+            try:
+                found += await self._gathering.take(leader, most - len(found))
+                trouble = None
+            except WaystationError as error:
+                if not is_retriable(error) and not found:
+                    raise
+                trouble = trouble and error
+            if len(found) >= most:
+                break
+        if trouble is not None and not found:
+            raise trouble
 
     # --- settling -------------------------------------------------------------------------------
 

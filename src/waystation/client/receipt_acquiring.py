@@ -66,6 +66,7 @@ class Acquiring:
         self._topic, self._group_id = topic, group_id
         self._settling = settling
         self._name = Named(group_id, self._new_id())
+        self._turn = 0
         self._polled: dict[NodeId, Connection] = {}
         self._stopped: set[NodeId] = set()
         """Leaders that are not to be asked after all, since ``acquire`` began."""
@@ -138,7 +139,7 @@ class Acquiring:
             max_records=most,
             batch_size=most,
             share_acquire_mode=BY_LIMIT,
-            topics=_topics(places),
+            topics=_topics(self._in_turn(places)),
             by_receipt=True,
         )
         connection = await self._router.to_node(leader, held=wait_ms > 0)
@@ -156,6 +157,12 @@ class Acquiring:
         if told.error_code:
             raise error_of(told.error_code, f"queue {self._topic}", told.error_message)
         return await self._held_in(leader, told, member_id)
+
+    def _in_turn(self, places: Sequence[Place]) -> Sequence[Place]:
+        """Each time another partition comes first: none is left out while others have messages."""
+        self._turn += 1
+        first = self._turn % len(places)
+        return [*places[first:], *places[:first]]
 
     async def _held_in(
         self, leader: NodeId, told: ShareFetchResponse, member_id: str

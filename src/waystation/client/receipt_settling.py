@@ -1,36 +1,24 @@
 """Tells leaders what became of messages that are held by receipts.
 
-Receipts of one member and one leader go in one request.  A leader follows what is said about a
-partition as a whole or not at all, so that a receipt which is over is looked for by halves: it
-spoils no other.  Whoever heard nothing asks again; if the message is not held by then, it was
-settled by the attempt before, or nobody knows.
+Receipts of one member whose messages follow each other are said together, and looked for by halves
+if one of them is over: it spoils no other.  What all callers say goes together
+(``receipt_lines.py``).  Whoever heard nothing asks again; if the message is not held by then, it
+was settled by the attempt before, or nobody knows.
 """
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from waystation.client.errors import error_of
 from waystation.client.queue_errors import NotHeldError, SettlementUnknownError
 from waystation.client.queue_halves import culprits
-from waystation.client.queue_requests import (
-    Named,
-    Place,
-    acknowledge_request,
-    settled_in,
-    where_leaders_are,
-)
-from waystation.client.queue_settling import NO_REASONS, Kinds
+from waystation.client.queue_settling import Kinds
 from waystation.client.receipt_descriptions import Receipt
+from waystation.client.receipt_lines import Lines, Saying, UnansweredError
 from waystation.client.router import Router
-from waystation.messages.share_acknowledge import ShareAcknowledgeResponse
-from waystation.messages.share_fetch import CLOSE_SESSION
-from waystation.model.errors import (
-    ErrorCode,
-    InvalidRequestError,
-    WaystationError,
-)
-from waystation.model.ids import NodeId, TopicPartition
+from waystation.model.errors import ErrorCode, WaystationError
+from waystation.model.ids import TopicPartition
 
 __all__ = ["Outcomes", "ReceiptSettling"]
 
@@ -40,64 +28,67 @@ Outcomes = dict[Receipt, WaystationError | None]
 _NOT_HELD: Final = (
     "is not held by this receipt (any more): its lock is over, or it was settled already"
 )
-_AT_ONCE: Final = 16
-_UNANSWERED: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
-
-
-class _Group(NamedTuple):
-    """Receipts that go in one request, if all are led by the same broker."""
-
-    member_id: str
-    where: TopicPartition
 
 
 class ReceiptSettling:
     """Settles messages of one queue."""
 
     def __init__(self, router: Router, topic: str, group_id: str) -> None:
-        self._router, self._topic, self._group_id = router, topic, group_id
+        self._router, self._topic = router, topic
+        self._lines = Lines(router, topic, group_id)
+
+    async def close(self) -> None:
+        """Settle nothing more; the router was closed before."""
+        await self._lines.close()
 
     async def settle(
         self, receipts: Iterable[Receipt], kind: int, for_ms: int = 0, why: str = ""
     ) -> Outcomes:
-        """Say the same of all; one that is refused spoils no other."""
+        """Say the same of all; one that is refused spoils no other.
+
+        HOT: once per call that settles.
+        """
         asked = dict.fromkeys(receipts)
-        groups: dict[_Group, list[Receipt]] = {}
-        for one in asked:
-            where = TopicPartition(self._topic, one.partition)
-            groups.setdefault(_Group(one.member_id, where), []).append(one)
+        tellings = [
+            _Telling(self._router, self._lines, self._topic, run, (kind, for_ms, why))
+            for run in _runs(sorted(asked, key=_place))
+        ]
+        if len(tellings) == 1:
+            return await tellings[0].outcomes()
         outcomes: Outcomes = {}
-        room = asyncio.Semaphore(_AT_ONCE)
-
-        async def tell(group: _Group, some: list[Receipt]) -> None:
-            async with room:
-                told = _Telling(self._router, self._group_id, group, kind, for_ms, why)
-                outcomes.update(await told.outcomes(some))
-
-        await asyncio.gather(*(tell(group, some) for group, some in groups.items()))
+        for some in await asyncio.gather(*(one.outcomes() for one in tellings)):
+            outcomes |= some
         return {one: outcomes[one] for one in asked}
 
 
 class _Telling:
-    """One member and one partition."""
+    """Receipts of one member and partition, of messages that follow each other."""
 
     def __init__(
-        self, router: Router, group_id: str, group: _Group, kind: int, for_ms: int, why: str
+        self,
+        router: Router,
+        lines: Lines,
+        topic: str,
+        receipts: Sequence[Receipt],
+        said: tuple[int, int, str],
     ) -> None:
-        self._router, self._name = router, Named(group_id, group.member_id)
-        self._where = group.where
-        self._kind, self._for_ms, self._why = kind, for_ms, why
+        self._router, self._lines, self._said = router, lines, said
+        self._receipts = receipts
+        self._where = TopicPartition(topic, receipts[0].partition)
         self._in_doubt: WaystationError | None = None
         """An attempt before had no answer."""
 
-    async def outcomes(self, receipts: Sequence[Receipt]) -> Outcomes:
+    async def outcomes(self) -> Outcomes:
         """What became of each."""
-        offsets: Kinds = {one.offset: self._kind for one in receipts}
+        kind, receipts = self._said[0], self._receipts
+        offsets: Kinds = {one.offset: kind for one in receipts}
         try:
             why = await self._tell(offsets)
             refused = {} if why is None else await culprits(offsets, why, self._tell, _never)
         except WaystationError as error:
-            return dict.fromkeys(receipts, error)
+            if self._in_doubt is None:
+                return dict.fromkeys(receipts, error)
+            refused = dict.fromkeys(offsets, str(error))
         return {
             one: self._refusal(one, refused[one.offset]) if one.offset in refused else None
             for one in receipts
@@ -112,43 +103,40 @@ class _Telling:
         """Why the leader refuses to follow, if it does; asked again while it is not known."""
 
         async def attempt() -> str | None:
-            return await self._ask(kinds)
+            return await self._ask(min(kinds), max(kinds))
 
         return await self._router.retrying(attempt, self._router.settings.metadata_timeout_ms)
 
-    async def _ask(self, kinds: Kinds) -> str | None:
-        topic = await self._router.topic(self._where.topic)
-        place = topic.id, self._where.partition
+    async def _ask(self, first: int, last: int) -> str | None:
         leader = await self._router.leader_of(self._where)
-        reasons = {self._where: dict.fromkeys(kinds, self._why)} if self._why else NO_REASONS
-        request = acknowledge_request(
-            self._name, CLOSE_SESSION, {self._where: kinds}, {place: self._where}, reasons
-        )
-        request.by_receipt, request.for_ms = True, self._for_ms
-        connection = await self._router.to_node(leader)
-        timeout_s = self._router.settings.request_timeout_ms / 1_000
+        topic_id = self._router.view.topics[self._where.topic].id
+        member_id = self._receipts[0].member_id
+        saying = Saying(self._where.partition, member_id, first, last, *self._said)
         try:
-            told = await connection.ask(request, ShareAcknowledgeResponse, timeout_s)
-        except WaystationError as error:
-            if error.code in _UNANSWERED:
-                self._in_doubt = error
+            code = await self._lines.say(leader, topic_id, saying)
+        except UnansweredError as error:
+            self._in_doubt = error
             raise
-        return self._refused(leader, place, told)
+        if code and code != ErrorCode.INVALID_RECORD_STATE:
+            raise error_of(code, f"partition {self._where}")
+        return _NOT_HELD if code else None
 
-    def _refused(self, leader: NodeId, place: Place, told: ShareAcknowledgeResponse) -> str | None:
-        if told.error_code:
-            raise error_of(told.error_code, f"queue {self._where.topic}", told.error_message)
-        one = settled_in(told).get(place)
-        if one is None:
-            raise InvalidRequestError(f"node {leader} says nothing of partition {self._where}")
-        if one.error_code == ErrorCode.INVALID_RECORD_STATE:
-            return _NOT_HELD
-        if one.error_code:
-            hint = one.current_leader.leader_id, one.current_leader.leader_epoch
-            named = hint if hint[0] >= 0 else None
-            self._router.strayed(self._where, leader, named, where_leaders_are(told))
-            raise error_of(one.error_code, f"partition {self._where}", one.error_message)
-        return None
+
+def _runs(receipts: Sequence[Receipt]) -> Iterable[Sequence[Receipt]]:
+    """Sorted receipts, those together that one saying names."""
+    begin = 0
+    for at in range(1, len(receipts) + 1):
+        if at == len(receipts) or not _follows(receipts[at], receipts[at - 1]):
+            yield receipts[begin:at]
+            begin = at
+
+
+def _place(one: Receipt) -> tuple[int, str, int]:
+    return one.partition, one.member_id, one.offset
+
+
+def _follows(one: Receipt, before: Receipt) -> bool:
+    return one == before._replace(offset=one.offset) and one.offset == before.offset + 1
 
 
 def _never() -> bool:

@@ -152,6 +152,9 @@ class Router:
 
         A topic that does not exist may be on its way, so the wait is ``metadata_timeout_ms``.
         """
+        known = self.view.topics.get(name)
+        if known is not None and known.partitions and name in self._followed:
+            return known
         self.follow(name)
         trouble: WaystationError | None = None
         try:

@@ -60,6 +60,8 @@ class PartitionData(Struct):
     error_code: int = field(int16)
     error_message: str | None = field(string, nullable="0+")
     current_leader: LeaderIdAndEpoch = field(struct_of(LeaderIdAndEpoch))
+    # Our own: what became of each batch, by receipts, in the order of the request.
+    batch_error_codes: list[int] = tagged(10_000, array(int16), "1+")
 
 
 class ShareAcknowledgeTopicResponse(Struct):

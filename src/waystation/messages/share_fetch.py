@@ -43,6 +43,8 @@ class AcknowledgementBatch(Struct):
     acknowledge_types: list[int] = field(array(int8))
     # Our own: why a consumer rejects them, for whoever looks at the dead letters.
     reason: str = tagged(10_000, string, "1+")
+    # Our own: whose receipt holds them; by receipts, several members are named in one request.
+    member_id: str = tagged(10_001, string, "1+")
 
 
 class FetchPartition(Struct):

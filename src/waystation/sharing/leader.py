@@ -85,16 +85,30 @@ class QueueLeader(Generic[Q]):
         to: Waiter,
     ) -> Steps:
         """Follow what a consumer says; answered by ``None``."""
+        reply = self.follow(now, member_id, acknowledgements, to)
+        return Steps((), self.due()) if reply is None else Steps([reply])
+
+    def follow(
+        self,
+        now: Millis,
+        member_id: str,
+        acknowledgements: Sequence[Acknowledgement],
+        to: Waiter,
+    ) -> Reply | None:
+        """As ``acknowledge``, for who has more to say before ``due`` is asked.
+
+        The answer, if it can be given at once.
+        """
         if self.fenced_by is not None:
-            return Steps([Reply(to, self.fenced_by)])
+            return Reply(to, self.fenced_by)
         try:
             self.queue.acknowledge(now, member_id, acknowledgements)
         except WaystationError as refusal:
-            return Steps([Reply(to, refusal)])
+            return Reply(to, refusal)
         if self.queue.stored == self.queue.version:
-            return Steps([Reply(to, None)])  # renewing, say, leaves nothing to store
+            return Reply(to, None)  # renewing, say, leaves nothing to store
         self._waiting.append((self.queue.version, to))
-        return Steps((), self.due())
+        return None
 
     def note(self, content: bytes) -> int:
         """Leave something for the next leader: stored once ``queue.stored`` is at the answer.
