@@ -53,7 +53,8 @@ async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes
     """The body as it was before it was packed; HOT: once per request, mostly one message."""
     declared = headers.get(b"content-length")
     if declared is not None and int(declared) > limits.body_bytes:
-        await discard(receive)
+        if b"expect" not in headers:  # who waits to be asked for the body has not sent any
+            await discard(receive)
         raise _too_large(limits.body_bytes)
     message = await receive()
     if message["type"] == "http.disconnect":

@@ -1,6 +1,7 @@
 """HTTP connections that cannot be held open for nothing.
 
-uvicorn bounds how long a connection rests between requests.  What it leaves open is bounded here:
+uvicorn bounds how long a connection rests between requests, ``ordering.py`` what is sent ahead.
+What they leave open is bounded here:
 
 - a request must arrive whole, header and body, within ``request_s`` of its first byte;
 - a connection over which nothing ever came rests no longer than one between requests;
@@ -16,36 +17,27 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-import httptools
-import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from waystation.gateway.bodies import Limits
-from waystation.gateway.problems import PROBLEM_JSON, ProblemError, refusal
+from waystation.gateway.ordering import OrderedProtocol
+from waystation.gateway.problems import refusal
 
 __all__ = ["bounded_protocol", "bounded_sockets", "watch"]
 
 _LOOK_S: Final = 1.0
 _UNTAKEN_MS: Final = 60_000
 _USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", 18)
-_REASONS: Final = {
-    400: b"Bad Request",
-    408: b"Request Timeout",
-    431: b"Request Header Fields Too Large",
-    503: b"Service Unavailable",
-}
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(OrderedProtocol):
     """One connection; ``begun_at`` is since when something is under way on it."""
 
     limits = Limits()
     begun_at: float | None = None
     on_lost: Callable[[], object] | None = None
     on_said: Callable[[bytes], bool] | None = None
+    is_paused = False
     _was_heard = False
     _header_bytes = 0
-    _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count it; a silent one is watched from the start."""
@@ -75,11 +67,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.on_lost()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes; none count any more once the caller was refused."""
+        """Bytes; the first of them begin a request."""
         if not self._was_heard:
             self._was_heard, self.begun_at = True, self.loop.time()
-        if not self._refused:
-            super().data_received(data)
+        super().data_received(data)
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -106,35 +97,23 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The caller does not read; it has as long as for a request."""
         super().pause_writing()
+        self.is_paused = True
         self.begun_at = self.loop.time()
 
     def resume_writing(self) -> None:
         """The caller reads again."""
         super().resume_writing()
+        self.is_paused = False
         self.begun_at = None
 
-    def send_400_response(self, msg: str) -> None:
-        """What the parser cannot read is a problem as others are."""
-        if not self._refused:
-            self.refuse(
-                refusal(400, "malformed-http", "that is not HTTP/1.1", remedy="use an HTTP client")
-            )
-
-    def refuse(self, error: ProblemError) -> None:
-        """Answer before, or instead of, the application, and end the connection."""
-        self._refused = True
-        body, status = msgspec.json.encode(error.problem), error.problem.status
-        started = self.cycle is not None and self.cycle.response_started
-        if not started or self.cycle.response_complete:
-            self.transport.write(
-                b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n"
-                b"connection: close\r\n\r\n%s"
-                % (status, _REASONS[status], PROBLEM_JSON, len(body), body)
-            )
-        self.transport.close()
-
     def check(self, now: float) -> None:
-        """Let go of a caller that takes too long."""
+        """Let go of a caller that takes too long, or has gone while nothing was read."""
+        if self.flow.read_paused:
+            if self.has_gone():
+                self.transport.abort()
+                return
+            if self.begun_at is not None and not self.flow.write_paused:
+                self.begun_at = now  # whatever is missing, it is us who do not take it
         limit_s = self.limits.request_s if self._was_heard else self.limits.idle_s
         if self.begun_at is None or now - self.begun_at <= limit_s:
             return
@@ -162,11 +141,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether what is written may still arrive."""
         return not self.transport.is_closing()
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether the caller has to read first."""
-        return self.flow.write_paused
-
     def write(self, content: bytes) -> None:
         """Hand over bytes of a body that is under way."""
         if not self.transport.is_closing():
@@ -179,17 +153,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def _count(self, more: int) -> None:
         self._header_bytes += more
         if self._header_bytes > self.limits.header_bytes:
-            if not self._refused:
-                limit = self.limits.header_bytes
-                self.refuse(
-                    refusal(
-                        431,
-                        "header-too-large",
-                        f"address and header lines take more than {limit} bytes",
-                        remedy="say less there; the body may be longer",
-                    )
-                )
-            raise httptools.HttpParserError("too much header")
+            raise refusal(
+                431,
+                "header-too-large",
+                f"address and header lines take more than {self.limits.header_bytes} bytes",
+                remedy="say less there; the body may be longer",
+            )
 
 
 def bounded_protocol(limits: Limits) -> type[BoundedProtocol]:
