@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import Consumer
 from tests.support.http_client import Answer, HttpClient
 
+from waystation.client.admin import Admin
+from waystation.runtime.loops import run
 from waystation.testing.process import BrokerProcess
 
 
@@ -175,6 +177,26 @@ def test_a_mistake_is_told_before_anything_is_added(
     assert add(http, transaction, good).status == 200
     assert http.ask("POST", f"{transaction}/commit").status == 200
     assert read(broker, topics) == ["good"]
+
+
+def test_partitions_that_are_new_are_there_at_once(
+    http: HttpClient, bootstrap: str, topics: list[str]
+) -> None:
+    async def widen(partitions: int) -> None:
+        async with Admin(bootstrap) as admin:
+            await admin.create_partitions(name, partitions)
+
+    name, transaction = topics[0], begin(http)
+    assert add(http, transaction, {"topic": name, "value": "", "partition": 2}).status == 200
+
+    run(widen(5))
+    offset = {"topic": name, "partition": 4, "offset": 0}
+    told = http.post(f"{transaction}/offsets", {"group": name, "offsets": [offset]})
+    assert told.status == 200, told
+    run(widen(6))
+    told = add(http, transaction, {"topic": name, "value": "", "partition": 5})
+    assert told.status == 200, told
+    assert http.ask("POST", f"{transaction}/abort").status == 200
 
 
 def test_offsets_of_what_is_not_there_are_refused_at_once(

@@ -29,7 +29,7 @@ async def check_there(clients: "Clients", wanted: Sequence[NewOffset]) -> None:
     """A problem if an offset is of a partition that does not exist: brokers would wait for it."""
     for number, one in enumerate(wanted):
         there = len((await clients.topic(one.topic)).partitions)
-        _check_partition(one.topic, one.partition, there, f"offsets[{number}].")
+        await _check_partition(clients, one.topic, one.partition, there, f"offsets[{number}].")
 
 
 async def placed(
@@ -50,7 +50,7 @@ async def placed(
         if partition is None:
             partition = spread[topic] if key is None else partition_of_key(key, counts[topic])
         else:
-            _check_partition(topic, partition, counts[topic], at)
+            counts[topic] = await _check_partition(clients, topic, partition, counts[topic], at)
         stamp = Millis(now if timestamp_ms is None else timestamp_ms)
         record = TransactionRecord(key, value, tuple(headers), stamp)
         found.append((TopicPartition(topic, partition), record))
@@ -59,7 +59,13 @@ async def placed(
     return found
 
 
-def _check_partition(topic: str, partition: int, there: int, at: str) -> None:
+async def _check_partition(
+    clients: "Clients", topic: str, partition: int, there: int, at: str
+) -> int:
+    """How many partitions the topic has, which is more than ``partition``."""
+    if partition >= there:
+        await (await clients.router()).refresh()  # it may be new
+        there = len((await clients.topic(topic)).partitions)
     if partition >= there:
         raise refusal(
             404,
@@ -68,6 +74,7 @@ def _check_partition(topic: str, partition: int, there: int, at: str) -> None:
             field=f"{at}partition",
             remedy=f"0 to {there - 1}",
         )
+    return there
 
 
 def _check_plain(message: NewTopicMessage, at: str) -> None:
