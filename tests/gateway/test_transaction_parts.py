@@ -1,13 +1,29 @@
 """Names of transactions, and the transactional ids behind them."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waystation.client.admin import Admin
 from waystation.client.delivery import Identity
+from waystation.client.joined import JoinedTransaction
+from waystation.client.transport import connect_tcp
+from waystation.gateway.clients import Clients
 from waystation.gateway.problems import ProblemError
+from waystation.gateway.routes import Call
+from waystation.gateway.transaction_bodies import (
+    NewMessages,
+    NewTopicMessage,
+    NewTransaction,
+    TransactionParams,
+)
 from waystation.gateway.transaction_ids import TransactionId, new_transactional_id
 from waystation.gateway.transaction_slots import KEPT_MS, Slots
+from waystation.gateway.transactions import Transactions
+from waystation.model.errors import InvalidTxnStateError
 from waystation.model.ids import ProducerEpoch, ProducerId
 from waystation.model.offsets import Millis
 
@@ -66,3 +82,30 @@ def test_one_whose_time_is_over_is_used_again_whoever_ended_it() -> None:
 
     assert slots.is_full
     assert slots.take(Millis(SOON + 10_000), LATER) == name
+
+
+async def test_who_was_refused_when_a_part_was_stored_has_no_transaction_left(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that says that it has ended may be wrong; then a part of it must not count."""
+    stored = JoinedTransaction.add
+
+    async def refused_after_all(joined: JoinedTransaction, records: Any) -> Sequence[Any]:
+        await stored(joined, records)
+        raise InvalidTxnStateError("it has ended, as far as I know")
+
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, 1)
+    clients = Clients(bootstrap, connect_tcp, waiting=1, message_bytes=1 << 20)
+    transactions = Transactions()
+    try:
+        begun = await transactions.begin_transaction(Call(clients, None, NewTransaction(), {}))
+        params = TransactionParams(begun.transaction)
+        monkeypatch.setattr(JoinedTransaction, "add", refused_after_all)
+        messages = NewMessages([NewTopicMessage(topic=topic, value_base64=b"part")])
+        with pytest.raises(ProblemError, match="aborted"):
+            await transactions.add_messages(Call(clients, params, messages, {}))
+        found = await transactions.describe_transaction(Call(clients, params, None, {}))
+    finally:
+        await clients.close()
+    assert found.state.startswith("abort")

@@ -1,6 +1,7 @@
 """A transaction is the cluster's, not a node's: begun here, added to there, committed elsewhere."""
 
 import json
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -12,6 +13,10 @@ from tests.gateway.test_transactions import read
 from tests.support.cluster import ProcessCluster
 from tests.support.http_client import HttpClient
 from tests.support.soak import count
+
+from waystation.client.admin import Admin
+from waystation.gateway.transaction_ids import TransactionId
+from waystation.runtime.loops import run
 
 ADDS = count(20, 500)
 ROUNDS = count(1, 20)
@@ -49,7 +54,7 @@ def test_nodes_add_at_once_and_die_and_what_was_answered_is_committed(tmp_path: 
             messages = [{"topic": name, "value": value, "partition": 1} for name in topics]
             assert post(https[number], f"{path}/messages", {"messages": messages})[0] == 200
             wanted += [value, value]
-        cluster.kill(1)
+        wanted += _committed_again_when_its_time_is_over(cluster, https)
         messages = [{"topic": "a", "value": "after", "partition": n} for n in range(3)]
         status, told = post(https[3], f"{path}/messages", {"messages": messages})
         assert status == 200, told
@@ -90,3 +95,33 @@ def _one_at_every_node(https: dict[int, str], name: str) -> list[str]:
     status, told = post(https[2], f"{path}/commit")
     assert (status, told["state"]) == (200, "committed")
     return answered
+
+
+def _committed_again_when_its_time_is_over(
+    cluster: ProcessCluster, https: dict[int, str]
+) -> list[str]:
+    """A node dies that has yet to write the end, and so the commit takes longer than its time."""
+    while True:
+        _, begun = post(https[2], "/v1/transactions", {"timeout_ms": 2_500})
+        name = str(begun["transaction"])
+        if run(_coordinator(cluster, name)) != cluster.brokers[1].bootstrap:
+            break
+    path = f"/v1/transactions/{name}"
+    messages = [{"topic": "b", "value": "late", "partition": number} for number in range(3)]
+    assert post(https[2], f"{path}/messages", {"messages": messages})[0] == 200
+    cluster.kill(1)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, https[3], f"{path}/commit")
+        while time.time() * 1_000 <= int(str(begun["expires_at_ms"])):
+            time.sleep(0.05)
+        again, told = post(https[2], f"{path}/commit")
+    assert again == first.result()[0], (told, first.result())
+    return ["late"] * 3 if again == 200 else []
+
+
+async def _coordinator(cluster: ProcessCluster, name: str) -> str:
+    transaction = TransactionId.parse(name)
+    assert transaction is not None
+    id_ = transaction.transactional_id
+    async with Admin(cluster.bootstrap) as admin:
+        return str((await admin.describe_transactions(id_))[id_].coordinator)

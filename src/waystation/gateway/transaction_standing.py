@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ABORTED",
     "COMMITTED",
+    "COMMITTING",
     "EMPTY",
     "OPEN",
     "UNKNOWN",
@@ -26,10 +27,11 @@ __all__ = [
     "unknown_problem",
 ]
 
-OPEN, COMMITTED, ABORTED, UNKNOWN = "open", "committed", "aborted", "unknown"
+OPEN, COMMITTING, COMMITTED = "open", "committing", "committed"
+ABORTED, UNKNOWN = "aborted", "unknown"
 EMPTY = "Empty"
 """Kafka's word for a transactional id that was taken over, and nothing written yet."""
-_UNDER_WAY: Final = ("committing", "aborting")
+_UNDER_WAY: Final = (COMMITTING, "aborting")
 _OPEN: Final = {ONGOING: OPEN, PREPARED: "prepared", EMPTY: OPEN}
 _PAUSES_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
 _OF_THE_END: Final = (

@@ -37,6 +37,7 @@ from waystation.gateway.transaction_slots import Slots
 from waystation.gateway.transaction_standing import (
     ABORTED,
     COMMITTED,
+    COMMITTING,
     EMPTY,
     OPEN,
     UNKNOWN,
@@ -174,8 +175,8 @@ class Transactions:
         id_ = _parsed(call)
         if commit and id_.expires_at <= _now():
             found = await state_of(call.clients, id_)
-            if found.state == COMMITTED:
-                return found
+            if found.state in (COMMITTED, COMMITTING):
+                return await settled(call.clients, id_, COMMITTED)
             await self._open(call)
         joined = await self._join(call.clients, id_)
         try:
@@ -206,7 +207,9 @@ class Transactions:
     ) -> ProblemError:
         """The problem of an add that failed; some of it may be stored, so nothing may count."""
         if has_ended(error):
-            return ended_problem(id_, (await state_of(clients, id_)).state, _now())
+            state = (await state_of(clients, id_)).state
+            if state != OPEN:
+                return ended_problem(id_, state, _now())
         joined = await self._join(clients, id_)
         with suppress(WaystationError):
             await joined.end(commit=False)
