@@ -116,6 +116,7 @@ def problem(answer: bytes) -> Any:
         (POST + b"a: b\r\n c\r\n\r\n", 400, None),
         (b"GET /wait HTTP/1.1\nhost: localhost\n\n", 400, None),
         (b"GET /wait HTTP/1.1\r\n" + HOST + HOST + b"\r\n", 400, "Host"),
+        (POST + b"content-type: text/plain\r\n\r\n", 400, "Content-Type"),
         (b"GET /wait HTTP/2.0\r\n" + HOST + b"\r\n", 505, None),
         (b"GET /wait\r\n\r\n", 505, None),
         (b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST + b"\r\n", 400, "address"),

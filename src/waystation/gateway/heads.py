@@ -19,6 +19,10 @@ __all__ = ["Header", "absolute", "check_framing", "check_handshake", "malformed"
 Header = tuple[bytes, bytes]
 
 _FRAMING: Final = ("Transfer-Encoding", "Content-Length")
+_SINGLE: Final = frozenset(
+    {b"host", b"origin", b"content-type", b"content-encoding", b"idempotency-key", b"last-event-id"}
+)
+"""What we act on, and could take from one line while somebody else takes it from another."""
 _VERSIONS: Final = ("1.1", "1.0")
 _KEY_BYTES: Final = 16
 _MOST_LINES: Final = 128
@@ -32,10 +36,13 @@ def check_framing(version: str, headers: Iterable[Header]) -> None:
         raise refusal(
             505, "unsupported-version", f"HTTP/{version} is not spoken here", remedy="use HTTP/1.1"
         )
-    hosts = 0
+    seen = set()
     for name, value in headers:
-        if name == b"host":
-            hosts += 1
+        if name in _SINGLE:
+            if name in seen:
+                field = name.decode().title()
+                raise _malformed(field, "it is there twice", f"say {field} once")
+            seen.add(name)
         elif name == b"transfer-encoding" and (value.lower() != b"chunked" or version != "1.1"):
             raise refusal(
                 501,
@@ -45,8 +52,6 @@ def check_framing(version: str, headers: Iterable[Header]) -> None:
                 remedy="Transfer-Encoding: chunked in HTTP/1.1, or Content-Length; "
                 "what is packed says so in Content-Encoding",
             )
-    if hosts > 1:
-        raise _malformed("Host", f"there are {hosts} of it", "name the host once")
 
 
 def absolute(url: bytes, headers: list[Header]) -> bytes:
@@ -92,8 +97,6 @@ def check_handshake(method: str, version: str, url: bytes, headers: list[Header]
         raise _malformed(
             "Sec-WebSocket-Key", "16 bytes in base64 are asked for, once", "use a WebSocket client"
         )
-    if len(_all(headers, b"origin")) > 1:
-        raise _malformed("Origin", "there are several of it", "name the origin once")
     if _all(headers, b"transfer-encoding") or _all(headers, b"content-length") not in ([], [b"0"]):
         raise _malformed(
             "Content-Length",

@@ -24,6 +24,7 @@ from waystation.gateway.problems import refusal
 __all__ = ["bounded_protocol", "bounded_sockets", "watch"]
 
 _LOOK_S: Final = 1.0
+_LINE_BYTES: Final = 4  # colon, space and line end
 _UNTAKEN_MS: Final = 60_000
 _USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", 18)
 
@@ -86,7 +87,7 @@ class BoundedProtocol(OrderedProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header line."""
-        self._count(len(name) + len(value))
+        self._count(len(name) + len(value) + _LINE_BYTES)
         super().on_header(name, value)
 
     def on_message_complete(self) -> None:
