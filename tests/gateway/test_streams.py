@@ -306,6 +306,23 @@ async def test_garbage_closes_a_socket_and_nothing_else(served: Served) -> None:
         assert await within(socket.recv()) == '"still there"'
 
 
+async def test_mistakes_of_peers_are_nothing_for_the_log(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(websockets.InvalidStatus):
+        async with served.socket("/nowhere"):
+            pass
+    async with served.socket() as socket:
+        await socket.send([b'"\xc3', b'\xa9\xff"'], text=True)
+        await within(socket.wait_closed())
+        assert (socket.close_code, socket.close_reason) == (1007, "what is sent as text is UTF-8")
+    async with served.socket() as socket:
+        await socket.send([b'"\xc3', b'\xa9"'], text=True)
+        assert await within(socket.recv()) == '"\xe9"'
+
+    assert caplog.records == []
+
+
 async def test_a_peer_that_does_not_read_costs_its_buffer_and_is_let_go(served: Served) -> None:
     async with served.socket(max_queue=1, compression=None) as socket:
         socket.transport.pause_reading()

@@ -26,6 +26,7 @@ from waystation.gateway.sockets_walk import FrameWalk, lone_text
 __all__ = ["BoundedSocket"]
 
 _MOST_PARTS: Final = 1_024
+_NOT_TEXT: Final = 1007
 _TOO_BIG: Final = 1009
 _SLICE_BYTES: Final = 4 << 10
 _TURN_S: Final = 0.001
@@ -122,6 +123,12 @@ class BoundedSocket(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
         return message
 
+    async def send(self, message: Any) -> None:
+        """What the application says; to refuse is an answer too, which uvicorn would miss."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True
+
     def pause_writing(self) -> None:
         """The peer does not read; it has as long as for a request."""
         super().pause_writing()
@@ -152,10 +159,16 @@ class BoundedSocket(WebSocketsSansIOProtocol):
 
     def send_receive_event_to_app(self) -> None:
         """A message is whole; if it can be taken at once, no queue is needed."""
-        if self.on_said is None or len(self.frames) != 1 or not self.on_said(self.frames[0]):
-            super().send_receive_event_to_app()
+        if self.on_said is not None and len(self.frames) == 1 and self.on_said(self.frames[0]):
+            self.frames = []
             return
-        self.frames = []
+        if self.curr_msg_data_type == "text" and not _is_text(b"".join(self.frames)):
+            # A peer's mistake is nothing for an operator's eyes, as it is to uvicorn.
+            self.frames = []
+            self.conn.fail(_NOT_TEXT, "what is sent as text is UTF-8")
+            self.handle_parser_exception()
+            return
+        super().send_receive_event_to_app()
 
     def handle_close(self, event: Frame) -> None:
         """The peer says good-bye, and goes."""
@@ -175,3 +188,11 @@ class BoundedSocket(WebSocketsSansIOProtocol):
                 self._stuck_at = now
         elif now - self._stuck_at > self._limits.request_s:
             self.transport.abort()
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
