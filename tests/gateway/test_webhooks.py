@@ -373,6 +373,23 @@ def test_one_that_was_deleted_delivers_nothing_and_its_namesake_begins_anew(
     assert show(http, topic)["state"]["delivered"] == 1
 
 
+def test_messages_of_a_topic_that_was_made_anew_have_ids_of_their_own(
+    http: HttpClient, topic: str, receiver: Receiver
+) -> None:
+    make_topic(http, topic)
+    make_webhook(http, topic, receiver.url)
+    send(http, topic, "first life")
+    receiver.until(lambda: len(receiver.hooks) == 1)
+    assert http.ask("DELETE", f"/v1/topics/{topic}").status == 204
+    make_topic(http, topic)
+    send(http, topic, "second life")
+    receiver.until(lambda: len(receiver.hooks) == 2)
+
+    assert {hook.json["offset"] for hook in receiver.hooks} == {0}
+    ids = [hook.headers["webhook-id"] for hook in receiver.hooks]
+    assert len(set(ids)) == 2, "who drops ids that it has seen would lose a message"
+
+
 def test_a_test_posts_a_sample_and_tells_what_came_of_it(
     http: HttpClient, topic: str, receiver: Receiver
 ) -> None:

@@ -36,7 +36,8 @@ class Holdings:
         """All that is held of a partition."""
         hold = self._holds.get(where)
         if hold is None:
-            hold = self._holds[where] = Hold(self._session, where)
+            topic_id, _ = self._known[where]
+            hold = self._holds[where] = Hold(self._session, where, topic_id)
         return hold
 
     def answered(self, batch: Batch, refused: Mapping[TopicPartition, Mapping[int, str]]) -> None:

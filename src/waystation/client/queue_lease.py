@@ -13,7 +13,7 @@ settled twice, or too late, is noticed here, before a broker is asked.
 from typing import Protocol
 
 from waystation.client.queue_settling import Batch
-from waystation.model.ids import TopicPartition
+from waystation.model.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from waystation.model.offsets import Offset
 
 __all__ = ["Hold", "Lease", "Settler"]
@@ -39,10 +39,12 @@ class Settler(Protocol):
 class Hold:
     """All that one session holds of one partition."""
 
-    __slots__ = ("_latest", "lost", "partition", "session")
+    __slots__ = ("_latest", "lost", "partition", "session", "topic_id")
 
-    def __init__(self, session: Settler, partition: TopicPartition) -> None:
-        self.session, self.partition = session, partition
+    def __init__(
+        self, session: Settler, partition: TopicPartition, topic_id: TopicId = NO_TOPIC_ID
+    ) -> None:
+        self.session, self.partition, self.topic_id = session, partition, topic_id
         self.lost: str | None = None
         """Why nothing of it can be settled any more, if so."""
         self._latest: dict[Offset, Lease] = {}

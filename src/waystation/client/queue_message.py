@@ -4,6 +4,7 @@ import asyncio
 from typing import NamedTuple
 
 from waystation.client.queue_lease import Lease
+from waystation.model.ids import TopicId
 from waystation.model.offsets import Millis, Offset
 from waystation.records.record import Headers
 
@@ -31,6 +32,11 @@ class QueueMessage(NamedTuple):
     def id(self) -> str:
         """Where it stands, as tools write it: ``3-1742``."""
         return f"{self.partition}-{self.offset}"
+
+    @property
+    def topic_id(self) -> TopicId:
+        """The life of its topic that it is of: one that was made anew has other messages."""
+        return self.lease.hold.topic_id
 
     @property
     def is_held(self) -> bool:

@@ -32,7 +32,6 @@ from waystation.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from waystation.client.transport import Connect
-    from waystation.gateway.clients import Clients
     from waystation.gateway.webhook_meters import WebhookMeter
     from waystation.gateway.webhook_posting import Outcome, Poster
 
@@ -41,6 +40,8 @@ __all__ = ["Delivery"]
 _WAIT_MS: Final = 5_000
 _PAUSE_S, _PAUSE_MOST_S = 0.2, 30.0
 _ENDING_S: Final = 3.0
+_SETTLING_S: Final = 5.0
+"""For how much longer than its request a message must be ours, to say what became of it."""
 _LOOK_S: Final = 1.0
 _PATIENCE_MOST_MS: Final = 3_600_000
 _AT_ONCE: Final = 200
@@ -64,7 +65,6 @@ class Delivery:
         *,
         bootstrap: str,
         connect: "Connect",
-        clients: "Clients",
         poster: "Poster",
         figures: Figures,
         meter: "WebhookMeter",
@@ -75,11 +75,12 @@ class Delivery:
         self.webhook = webhook
         self._member_id = member_id
         self._bootstrap, self._connect = bootstrap, connect
-        self._clients, self._poster = clients, poster
+        self._poster = poster
         self._figures, self._meter, self._clock = figures, meter, clock
         self._filter = None if webhook.where is None else Filter(webhook.where)
         self._breaker = Breaker()
         self._under_way = 0
+        self._posting = 0
         self._in_vain = 0
         """How often in a row the queue itself could not be read."""
         self._slots = asyncio.Semaphore(webhook.concurrency)
@@ -220,7 +221,7 @@ class Delivery:
     async def _deliver(self, queue: Queue, messages: Sequence[QueueMessage]) -> None:
         """Post, make room for others, and only then wait until what became of it is stored."""
         try:
-            held, outcome = await self._sent(messages)
+            held, outcome = await self._sent(queue, messages)
             if outcome is not None:
                 await self._settle(queue, held, outcome)
         except (NotHeldError, SettlementUnknownError) as error:
@@ -234,13 +235,16 @@ class Delivery:
             asyncio.get_running_loop().call_soon(self._changed.set)
 
     async def _sent(
-        self, messages: Sequence[QueueMessage]
+        self, queue: Queue, messages: Sequence[QueueMessage]
     ) -> "tuple[Sequence[QueueMessage], Outcome | None]":
         try:
-            async with self._slots:
-                # Those that waited for a slot for too long are somebody else's by now.
-                held = [one for one in messages if one.is_held]
-                outcome = await self._post(held) if held else None
+            async with self._slots, self._poster.room(is_first=not self._posting):
+                self._posting += 1
+                try:
+                    held = await self._held(queue, messages)
+                    outcome = await self._post(held) if held else None
+                finally:
+                    self._posting -= 1
             if outcome is not None:
                 self._hear(outcome)
             return held, outcome
@@ -248,9 +252,21 @@ class Delivery:
             self._under_way -= 1
             self._changed.set()
 
+    async def _held(self, queue: Queue, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+        """Those that are ours for as long as a request may take.
+
+        Who waited for a slot may have lost some to another node; and what another node posts at
+        the same time would be out of order, too.
+        """
+        needs_s = self.webhook.timeout_ms / 1_000 + _SETTLING_S
+        for one in messages:
+            if one.is_held and one.seconds_left < needs_s:
+                with suppress(NotHeldError, SettlementUnknownError):
+                    await queue.extend(one)
+        return [one for one in messages if one.is_held and one.seconds_left >= needs_s]
+
     async def _post(self, messages: Sequence[QueueMessage]) -> "Outcome":
-        topic = await self._clients.topic(self.webhook.topic)
-        asked = (self.webhook, topic.id, messages, self._clock.now())
+        asked = (self.webhook, messages, self._clock.now())
         if sum(_size(one) for one in messages) > _THREAD_BYTES:
             body, headers = await asyncio.to_thread(webhook_request, *asked)
         else:

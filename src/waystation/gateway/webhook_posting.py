@@ -14,8 +14,9 @@ second to import, so that this module is imported by nodes that have a webhook, 
 import asyncio
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
@@ -89,6 +90,7 @@ class Poster:
         clock: Clock,
         ca_file: str = "",
         resolver: AbstractResolver | None = None,
+        under_way: int = _UNDER_WAY,
     ) -> None:
         """Made within the loop; reads the certificates, so that a thread should do it."""
         self._allowed, self._clock = allowed, clock
@@ -97,16 +99,24 @@ class Poster:
             self._ssl.load_verify_locations(ca_file)
         self._resolver = resolver or Resolver()
         self._session: aiohttp.ClientSession | None = None
-        self._room = asyncio.Semaphore(_UNDER_WAY)
+        self._room = asyncio.Semaphore(under_way)
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float
     ) -> Outcome:
         """Send, and tell what became of it; raises nothing because of the target."""
+        began = asyncio.get_running_loop().time()
+        status, error, after = await self._tried(url, body, headers, timeout_s)
+        return Outcome(status, error, after, asyncio.get_running_loop().time() - began)
+
+    @asynccontextmanager
+    async def room(self, *, is_first: bool) -> AsyncIterator[None]:
+        """Room for one request; the first of a webhook always has some, whoever hangs."""
+        if is_first:
+            yield
+            return
         async with self._room:
-            began = asyncio.get_running_loop().time()
-            status, error, after = await self._tried(url, body, headers, timeout_s)
-            return Outcome(status, error, after, asyncio.get_running_loop().time() - began)
+            yield
 
     async def check(self, host: str, port: int) -> None:
         """Raise ``OSError`` unless the name has addresses, all of which may be connected to."""
@@ -211,7 +221,7 @@ def _retry_after_s(text: str | None, now: int) -> float | None:
     """Seconds from now; ``None`` if the answer says nothing that makes sense."""
     if text is None:
         return None
-    if text.strip().isdigit() and len(text) < 12:
+    if text.isascii() and text.strip().isdigit() and len(text) < 12:
         return float(text)
     try:
         return max(parsedate_to_datetime(text).timestamp() - now / 1_000, 0.0)

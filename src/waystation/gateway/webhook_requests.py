@@ -7,7 +7,6 @@ message has the same, no other message has it, and who receives can drop what it
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
-from uuid import UUID
 
 import msgspec
 
@@ -47,10 +46,10 @@ class WebhookRequest(NamedTuple):
 
 
 def webhook_request(
-    webhook: Definition, topic_id: UUID, messages: Sequence[QueueMessage], now: int
+    webhook: Definition, messages: Sequence[QueueMessage], now: int
 ) -> WebhookRequest:
     """The request for messages, signed: one as itself, several as ``{"messages": [...]}``."""
-    pushed = [_pushed(webhook, topic_id, one) for one in messages]
+    pushed = [_pushed(webhook, one) for one in messages]
     if webhook.batch_size == 1:
         body, message_id = msgspec.json.encode(pushed[0]), pushed[0].id
     else:
@@ -100,14 +99,14 @@ def _headers(webhook: Definition, message_id: str, body: bytes, now: int) -> dic
     }
 
 
-def _pushed(webhook: Definition, topic_id: UUID, one: QueueMessage) -> PushedMessage:
+def _pushed(webhook: Definition, one: QueueMessage) -> PushedMessage:
     headers: Headers = one.headers
     plain = Message(
         one.key, one.value, one.topic, one.partition, one.offset, one.timestamp, headers
     )
     (seen,) = shown([plain], webhook.values)
     return PushedMessage(
-        f"{webhook.name}.{uuid_text(topic_id)}.{one.partition}.{one.offset}",
+        f"{webhook.name}.{uuid_text(one.topic_id)}.{one.partition}.{one.offset}",
         one.topic,
         seen.partition,
         seen.offset,

@@ -17,7 +17,7 @@ from waystation.gateway.webhook_leaving import Leavings
 from waystation.gateway.webhook_meters import declare_meters, forget_meter, webhook_meter
 from waystation.gateway.webhook_store import WebhookStore
 from waystation.gateway.webhook_targets import parse_networks
-from waystation.model.errors import StoreUnavailableError
+from waystation.model.errors import InvalidSettingsError, StoreUnavailableError
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
 from waystation.telemetry.logs import get_logger
@@ -53,6 +53,8 @@ class Webhooks:
         registry: Registry,
         clock: Clock,
     ) -> None:
+        """A setting that cannot be used is refused."""
+        _check_authorities(settings.webhook_ca_file)
         self.store = WebhookStore(store, node)
         self.clock = clock
         self._node = node
@@ -178,7 +180,6 @@ class Webhooks:
             webhook,
             bootstrap=self._bootstrap,
             connect=self._connect,
-            clients=self._reached(),
             poster=await self.poster(),
             figures=known,
             meter=webhook_meter(self._registry, webhook.name),
@@ -230,6 +231,20 @@ class Webhooks:
 
         allowed = parse_networks(self._settings.webhook_allow)
         return Poster(allowed, clock=self.clock, ca_file=self._settings.webhook_ca_file)
+
+
+def _check_authorities(path: str) -> None:
+    """Tell of a file of authorities that is none now, not when the first webhook needs it."""
+    if not path:
+        return
+    import ssl
+
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # also what ssl says of a file that is no PEM
+        raise InvalidSettingsError(
+            [f"webhook.ca.file={path}: {error.strerror or error}; give a PEM file of certificates"]
+        ) from None
 
 
 def _facts(one: Figures) -> tuple[object, ...]:

@@ -216,8 +216,9 @@ class WebhookCalls:
             target = parse_target(url)
         except ValueError as error:
             raise _wrong("url", str(error), "such as https://example.com/hooks") from None
+        poster = await self._all.poster()
         try:
-            await (await self._all.poster()).check(target.host, target.port)
+            await poster.check(target.host, target.port)
         except TargetRefusedError as error:
             raise refusal(
                 400,
