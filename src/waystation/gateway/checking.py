@@ -22,6 +22,8 @@ __all__ = ["NOT_JSON", "Checked", "decoded"]
 
 _AT: Final = re.compile(r" - at `(?:key in )?\$(?:\.|\[\.\.\.\]\.?)?([^`]*)`$")
 _NAMED: Final = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
+_CHARSET: Final = re.compile(rb";\s*charset\s*=\s*\"?([^\s;\"]*)", re.IGNORECASE)
+_UTF8: Final = (b"utf-8", b"utf8", b"us-ascii")
 _MOST_PARAMETERS: Final = 50
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 _FITTING: Final = "GET /openapi.json says what fits"
@@ -102,8 +104,10 @@ class Checked:
             return False
         plain = content_type.partition(b";")[0].strip().lower().decode("latin-1")
         if plain == NDJSON and self.route.lines is not None:
+            _check_charset(content_type)
             return True
         if plain in self.route.media_types or "*/*" in self.route.media_types:
+            _check_charset(content_type)
             return False
         fitting = [*self.route.media_types, *([NDJSON] if self.route.lines is not None else [])]
         error = refusal(
@@ -142,6 +146,19 @@ class Checked:
     @cached_property
     def _line_decoder(self) -> "msgspec.json.Decoder[Any]":
         return msgspec.json.Decoder(self.route.lines)
+
+
+def _check_charset(content_type: bytes) -> None:
+    """Refuse a body that says of itself not to be UTF-8; JSON is nothing else."""
+    named = _CHARSET.search(content_type)
+    if named is not None and named[1].lower() not in _UTF8:
+        raise refusal(
+            415,
+            "unsupported-charset",
+            f"the body comes as {named[1].decode('latin-1')!r}",
+            field="Content-Type",
+            remedy="send it as UTF-8, charset=utf-8",
+        )
 
 
 def decoded(decode: Any, body: bytes, at: str | None = None) -> Any:
