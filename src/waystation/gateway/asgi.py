@@ -15,6 +15,7 @@ import msgspec
 
 from waystation.gateway.bodies import Disconnected, Limits, Receive, packed, read_body
 from waystation.gateway.checking import Checked
+from waystation.gateway.corking import Cork
 from waystation.gateway.hosts import Hosts
 from waystation.gateway.incoming import Incoming
 from waystation.gateway.problems import (
@@ -84,7 +85,7 @@ class Gateway:
             return
         except Exception as error:  # a request's outermost frame
             reply = problem_reply(_problem(error, scope))
-        await _send(reply, headers, send)
+        await _send(reply, headers, send, scope["state"]["wire"].cork)
 
     async def _reply(
         self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive
@@ -205,7 +206,7 @@ def problem_reply(problem: Problem) -> Reply:
     return Reply(_encode(problem), problem.status, PROBLEM_JSON.decode(), headers)
 
 
-async def _send(reply: Reply, headers: Mapping[bytes, bytes], send: Send) -> None:
+async def _send(reply: Reply, headers: Mapping[bytes, bytes], send: Send, cork: Cork) -> None:
     body, accepted = reply.body, headers.get(b"accept-encoding")
     kind = _JSON if reply.media_type == "application/json" else _content_type(reply.media_type)
     told = [kind, (b"content-length", b"%d" % len(body)), *reply.headers]
@@ -215,8 +216,10 @@ async def _send(reply: Reply, headers: Mapping[bytes, bytes], send: Send) -> Non
         told.append((b"vary", b"accept-encoding"))
         if packing is not None:
             told.append((b"content-encoding", packing))
+    cork.hold()
     await send({"type": "http.response.start", "status": reply.status, "headers": told})
     await send({"type": "http.response.body", "body": body})
+    cork.release()
 
 
 async def _send_refusal(reply: Reply, send: Send) -> None:

@@ -11,6 +11,7 @@ uvicorn reads ahead as far as the caller has sent, and answers what cannot be re
 5. what stands behind a chunked body is no header.
 """
 
+import asyncio
 import select
 from http import HTTPStatus
 from typing import Any, Final
@@ -20,6 +21,7 @@ import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from waystation.gateway.corking import Cork
 from waystation.gateway.heads import absolute, check_framing, check_handshake, malformed
 from waystation.gateway.problems import PROBLEM_JSON, ProblemError, refusal
 
@@ -48,6 +50,11 @@ class OrderedProtocol(HttpToolsProtocol):
         self._ahead = bytearray()
 
     # --- bytes ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A caller."""
+        super().connection_made(transport)
+        self.cork = Cork(transport)
 
     def data_received(self, data: bytes) -> None:
         """Bytes; none count any more once the caller was refused."""
@@ -165,6 +172,7 @@ class OrderedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        cycle.transport = self.cork  # type: ignore[assignment]  # all of it that answers need
         super()._start_asgi_task(cycle, app)
 
     # --- upgrades -------------------------------------------------------------------------------
