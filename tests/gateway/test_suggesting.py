@@ -1,12 +1,13 @@
 """A wrong guess leads to the right name."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 import pytest
 from tests.support.http_client import HttpClient
 
-from waystation.gateway.suggesting import did_you_mean, fields_at, near_paths
+from waystation.gateway.suggesting import choices_at, did_you_mean, fields_at, near_paths
 from waystation.testing.process import BrokerProcess
 
 PATHS = [
@@ -21,6 +22,14 @@ PATHS = [
 class Inner(msgspec.Struct):
     name: str
     value: int = 0
+
+
+class Said(msgspec.Struct, tag_field="type", tag="said"):
+    loud: Literal["yes", "no"] | None = None
+
+
+class Asked(msgspec.Struct, tag_field="type", tag="asked"):
+    """Another of the same kind."""
 
 
 class Outer(msgspec.Struct):
@@ -78,6 +87,13 @@ def test_the_fields_of_an_object_are_found_by_its_path(where: str, fields: tuple
     assert fields_at(Outer, where) == fields
 
 
+def test_words_to_choose_from_are_found() -> None:
+    assert choices_at(Said, "loud") == ("no", "yes"), "by name"
+    assert choices_at(Said | Asked, "type") == ("said", "asked")
+    assert choices_at(list[Said | Asked], "[3].type") == ("said", "asked")
+    assert choices_at(Outer, "plain") == ()
+
+
 def test_wrong_guesses_are_answered_with_the_right_names(http: HttpClient, topic: str) -> None:
     http.post("/v1/topics", {"name": topic, "partitions": 1})
     messages = f"/v1/topics/{topic}/messages"
@@ -85,6 +101,7 @@ def test_wrong_guesses_are_answered_with_the_right_names(http: HttpClient, topic
     assert "did you mean /healthz?" in http.get("/health").json["remedy"]
     assert "did you mean partitions?" in http.post("/v1/topics", {"partition": 3}).json["remedy"]
     assert "did you mean offset?" in http.get(f"{messages}?ofset=3").json["remedy"]
+    assert "there are base64, json, text" in http.get(f"{messages}?values=yaml").json["remedy"]
     assert http.get("/v1/cluster?verbose=1").json["remedy"] == "leave it away: the call has none"
     assert http.post("/v1/views", {"name": "v"}).json["remedy"].startswith("add on")
     wrong = http.post(f"{messages}/batch", {"messages": [{"value": 1}, {"vlaue": 2}]}).json

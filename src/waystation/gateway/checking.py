@@ -16,12 +16,13 @@ import msgspec
 from waystation.gateway.problems import Problem, ProblemError, refusal
 from waystation.gateway.routes import JSON, NDJSON, Route
 from waystation.gateway.slicing import SLICE_BYTES, sliced
-from waystation.gateway.suggesting import did_you_mean, fields_at
+from waystation.gateway.suggesting import choices_at, did_you_mean, fields_at
 
 __all__ = ["NOT_JSON", "Checked", "decoded"]
 
 _AT: Final = re.compile(r" - at `(?:key in )?\$(?:\.|\[\.\.\.\]\.?)?([^`]*)`$")
 _NAMED: Final = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
+_CHOSEN: Final = re.compile(r"^Invalid (?:enum )?value '([^']*)'")
 _CHARSET: Final = re.compile(rb";\s*charset\s*=\s*\"?([^\s;\"]*)", re.IGNORECASE)
 _UTF8: Final = (b"utf-8", b"utf8", b"us-ascii")
 _MOST_PARAMETERS: Final = 50
@@ -230,6 +231,8 @@ def _invalid(
         if how == "contains unknown" and known:
             remedy = did_you_mean(name, known)
         field = f"{field}.{name}" if field else name
+    elif (chosen := _CHOSEN.match(told)) and (known := choices_at(kind, field)):
+        remedy = did_you_mean(chosen[1], known)
     return refusal(
         400,
         f"invalid-{what}",

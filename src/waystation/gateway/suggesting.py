@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec.inspect as inspected
 
-__all__ = ["did_you_mean", "fields_at", "near_paths"]
+__all__ = ["choices_at", "did_you_mean", "fields_at", "near_paths"]
 
 _MOST_SHOWN: Final = 20
 _LONGEST: Final = 120
@@ -53,22 +53,27 @@ def fields_at(kind: Any, where: str) -> tuple[str, ...]:
 
     ``where`` is a path as msgspec writes it: ``messages[3].headers[...]``.
     """
-    return _fields_at(kind, _AN_ITEM.sub(".[]", where))
+    structs = [one for one in _at(kind, where) if isinstance(one, inspected.StructType)]
+    return tuple(dict.fromkeys(field.encode_name for one in structs for field in one.fields))
+
+
+def choices_at(kind: Any, where: str) -> tuple[str, ...]:
+    """What may stand at ``where`` in a ``kind``, if that is one of a few words."""
+    found = [one for one in _at(kind, where) if isinstance(one, inspected.LiteralType)]
+    return tuple(dict.fromkeys(str(value) for one in found for value in one.values))
+
+
+def _at(kind: Any, where: str) -> tuple[inspected.Type, ...]:
+    return _found_at(kind, _AN_ITEM.sub(".[]", where))
 
 
 @lru_cache(maxsize=512)
-def _fields_at(kind: Any, where: str) -> tuple[str, ...]:
+def _found_at(kind: Any, where: str) -> tuple[inspected.Type, ...]:
     found = [inspected.type_info(kind)]
     for part in where.split("."):
         if part:
             found = [inner for one in _alternatives(found) for inner in _inner(one, part)]
-    names = [
-        field.encode_name
-        for one in _alternatives(found)
-        if isinstance(one, inspected.StructType)
-        for field in one.fields
-    ]
-    return tuple(dict.fromkeys(names))
+    return tuple(_alternatives(found))
 
 
 def _alternatives(kinds: Iterable[inspected.Type]) -> Iterable[inspected.Type]:
@@ -83,6 +88,8 @@ def _alternatives(kinds: Iterable[inspected.Type]) -> Iterable[inspected.Type]:
 
 def _inner(kind: inspected.Type, part: str) -> Iterable[inspected.Type]:
     match kind:
+        case inspected.StructType() if part == kind.tag_field:
+            yield inspected.LiteralType((kind.tag,))
         case inspected.StructType():
             yield from (one.type for one in kind.fields if one.encode_name == part)
         case inspected.ListType() if part == "[]":
