@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.support.http_client import HttpClient
 
+from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.testing.process import BrokerProcess
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -95,6 +96,22 @@ def test_every_call_has_its_counterpart_in_python(openapi: dict[str, Any]) -> No
         if method in METHODS and path.startswith(("/v1/", "/send", "/receive"))
     } - listed
     assert missing == set()
+
+
+def test_conditions_may_be_as_long_as_the_description_says(openapi: dict[str, Any]) -> None:
+    bodies = [one.get("properties", {}) for one in openapi["components"]["schemas"].values()]
+    told = re.findall(r'"maxLength": (\d+)', json.dumps([one.get("where") for one in bodies]))
+    asked = [
+        one["schema"]["anyOf"][0]["maxLength"]
+        for operations in openapi["paths"].values()
+        for operation in operations.values()
+        for one in operation.get("parameters", ())
+        if one["name"] == "where"
+    ]
+
+    assert len(told) >= 3
+    assert len(asked) >= 4
+    assert {*map(int, told), *asked} == {EXPRESSION_CHARACTERS}
 
 
 def _run() -> list[str]:

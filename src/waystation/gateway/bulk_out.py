@@ -20,6 +20,7 @@ from waystation.client.message import Message
 from waystation.client.offsets import EARLIEST, LATEST
 from waystation.client.raw import PartitionReader
 from waystation.client.settings import ConsumerSettings
+from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.filters.selecting import Filter
 from waystation.gateway.bodies import wanted_packing
 from waystation.gateway.payloads import StoredMessage, Values, shown
@@ -65,7 +66,11 @@ class DumpParams(Params, frozen=True):
     ) = None
     where: (
         Annotated[
-            str, Meta(max_length=8_192, description="An SQL condition, such as value.total > 10.")
+            str,
+            Meta(
+                max_length=EXPRESSION_CHARACTERS,
+                description="An SQL condition, such as value.total > 10.",
+            ),
         ]
         | None
     ) = None

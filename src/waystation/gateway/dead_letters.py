@@ -16,6 +16,7 @@ from waystation.client.dead_letters import DeadLetter, DeadLetters, Redrive
 from waystation.client.errors import NoSuchPartitionError
 from waystation.client.offsets import EARLIEST
 from waystation.client.schedule_descriptions import MessageId
+from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.filters.selecting import Filter
 from waystation.gateway.payloads import StoredMessage, Values, shown
 from waystation.gateway.problems import refusal
@@ -37,7 +38,9 @@ _PAGES = 8
 """How many pages of the log one call looks at: what was sent back, or is too old, fills some."""
 _REDRIVE_ID = r"^[a-zA-Z0-9._-]{1,64}$"
 
-Where = Annotated[str, Meta(max_length=8_192, description="Only those this SQL is true of.")]
+Where = Annotated[
+    str, Meta(max_length=EXPRESSION_CHARACTERS, description="Only those this SQL is true of.")
+]
 Moment = Annotated[str, Meta(description="ISO 8601 with an offset, or ms since 1970.")]
 LetterId = Annotated[
     str,

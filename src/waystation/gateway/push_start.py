@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from waystation.client.errors import NoSuchPartitionError, PositionOutOfRangeError
 from waystation.client.offsets import EARLIEST, LATEST
+from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.gateway.groups import GroupName
 from waystation.gateway.payloads import Values
 from waystation.gateway.problems import ProblemError, refusal
@@ -61,7 +62,11 @@ class SubscribeParams(Params, frozen=True):
     ) = None
     where: (
         Annotated[
-            str, Meta(max_length=8_192, description="An SQL condition, such as value.total > 10.")
+            str,
+            Meta(
+                max_length=EXPRESSION_CHARACTERS,
+                description="An SQL condition, such as value.total > 10.",
+            ),
         ]
         | None
     ) = None

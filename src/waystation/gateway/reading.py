@@ -18,6 +18,7 @@ from waystation.client.offsets import EARLIEST, LATEST
 from waystation.client.raw import Fetched, PartitionReader
 from waystation.client.settings import ConsumerSettings
 from waystation.client.timing import moment_ms
+from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.filters.selecting import Filter
 from waystation.gateway.finding import find_page, key_of
 from waystation.gateway.payloads import StoredMessage, Values, shown
@@ -79,7 +80,11 @@ class ReadParams(Params, frozen=True):
     ) = None
     where: (
         Annotated[
-            str, Meta(max_length=8_192, description="An SQL condition, such as value.total > 10.")
+            str,
+            Meta(
+                max_length=EXPRESSION_CHARACTERS,
+                description="An SQL condition, such as value.total > 10.",
+            ),
         ]
         | None
     ) = None

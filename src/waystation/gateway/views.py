@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from waystation.client.admin_views import ViewDescription
+from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.gateway.problems import refusal
 from waystation.gateway.reading import filter_of
 from waystation.gateway.routes import Call, Params, Route
@@ -30,7 +31,7 @@ class NewView(Params, frozen=True):
         str,
         Meta(
             min_length=1,
-            max_length=8_192,
+            max_length=EXPRESSION_CHARACTERS,
             description="An SQL condition over key, headers.NAME, value.NAME and others.",
             examples=["value.country = 'DE'"],
         ),
