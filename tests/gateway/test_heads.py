@@ -204,7 +204,7 @@ async def test_a_handshake_that_is_not_whole_is_refused_as_a_problem(
 )
 async def test_a_refusal_waits_for_the_answers_before_it(behind: bytes) -> None:
     async with served() as server, connected(server) as (reader, writer):
-        writer.write(GET + GET + behind)
+        writer.write(GET + GET.replace(b"GET", b"HEAD") + behind)
         await until(lambda: EVENTS == ["began"])
         EVENTS.append("go on")
 
@@ -225,6 +225,14 @@ async def test_who_sent_ahead_and_went_is_missed_at_once(ahead: int) -> None:
             assert len(connection.pipeline) < 30
         await until(lambda: EVENTS == ["began", "ended"])
         await until(lambda: not server._server.server_state.connections)
+
+
+async def test_who_says_no_more_still_gets_its_answers() -> None:
+    async with served() as server, connected(server) as (reader, writer):
+        writer.write((POST + b"content-length: 12\r\n\r\n" + BODY) * 20)
+        writer.write_eof()
+
+        assert statuses(await reader.read()) == [200] * 20
 
 
 async def test_what_was_sent_ahead_at_once_is_parsed_in_its_turn() -> None:

@@ -4,8 +4,9 @@ uvicorn reads ahead as far as the caller has sent, and answers what cannot be re
 
 1. what was sent ahead stays bytes until its turn comes, ``_AHEAD_BYTES`` of it and what one read
    brings; requests of one step of ``_STEP_BYTES`` may be parsed already, and no more;
-2. reading goes on meanwhile, so that who goes is missed at once; of who sent more than is held,
-   the connection is looked at now and then (``has_gone``);
+2. reading goes on meanwhile, so that who goes is missed at once, or, if it may only have said all
+   that it wants to say, after a moment; of who sent more than is held, the connection is looked
+   at now and then (``has_gone``);
 3. a refusal waits until everything before it is answered, and nothing comes behind it;
 4. an upgrade that is not spoken here is none: the request is answered as if it had not asked;
 5. what stands behind a chunked body is no header.
@@ -30,6 +31,7 @@ __all__ = ["OrderedProtocol"]
 _HEAD_END: Final = b"\r\n\r\n"
 _STEP_BYTES: Final = 1 << 10
 _AHEAD_BYTES: Final = 64 << 10
+_LISTENING_S: Final = 0.5
 _GONE: Final = getattr(select, "POLLRDHUP", 0x2000) | select.POLLHUP | select.POLLERR
 _ALONGSIDE: Final = {
     405: b"allow: GET\r\n",
@@ -44,6 +46,7 @@ class OrderedProtocol(HttpToolsProtocol):
     _refused = False
     _refusal: bytes | None = None
     _in_head = True
+    _has_said_all = False
 
     def __init__(self, *uvicorns: Any, **more: Any) -> None:
         super().__init__(*uvicorns, **more)
@@ -64,6 +67,17 @@ class OrderedProtocol(HttpToolsProtocol):
             self._keep(data)
         else:
             self._take(data)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The caller says no more; if it has asked something, it may still listen for a moment.
+
+        Who has gone says the same, so that it is only a moment.
+        """
+        if self._refused or not (self._is_occupied or self._ahead):
+            return False
+        self._has_said_all = True
+        self.loop.call_later(_LISTENING_S, self.transport.close)
+        return True
 
     def has_gone(self) -> bool:
         """Whether the caller has hung up; for when nothing is read that would tell."""
@@ -160,6 +174,7 @@ class OrderedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Whatever comes next has its turn."""
+        self.cork.release()  # of an answer without a body the head is there still
         super().on_response_complete()
         if self.transport.is_closing() or self._is_occupied:
             return
@@ -169,6 +184,8 @@ class OrderedProtocol(HttpToolsProtocol):
             ahead = bytes(self._ahead)
             self._ahead.clear()
             self._take(ahead)
+        elif self._has_said_all:
+            self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
