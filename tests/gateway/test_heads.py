@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from waystation.gateway import app
 from waystation.gateway.app import App, HttpServer, serve_http
 from waystation.gateway.bodies import Limits
 from waystation.gateway.routes import Call, Params, Route
@@ -52,6 +53,7 @@ ROUTES = [
         answer=Echoed,
     ),
     Route(method="GET", path="/wait", summary="Wait", tag="t", handler=wait),
+    Route(method="POST", path="/wait", summary="Work", tag="t", handler=wait),
 ]
 
 
@@ -233,6 +235,21 @@ async def test_who_says_no_more_still_gets_its_answers() -> None:
         writer.write_eof()
 
         assert statuses(await reader.read()) == [200] * 20
+
+
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+async def test_who_waits_for_a_node_that_stops_is_told(
+    method: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_GRACE_S", 1)
+    async with served() as server, connected(server) as (reader, writer):
+        writer.write(GET.replace(b"GET", method))
+        await until(lambda: EVENTS == ["began"])
+        await server.aclose()
+        answer = await reader.read()
+
+    assert statuses(answer) == [503]
+    assert problem(answer)["remedy"]
 
 
 async def test_what_was_sent_ahead_at_once_is_parsed_in_its_turn() -> None:

@@ -83,6 +83,8 @@ class Gateway:
                 return
         except Disconnected:
             return
+        except asyncio.CancelledError:
+            reply = problem_reply(_cut_short())
         except Exception as error:  # a request's outermost frame
             reply = problem_reply(_problem(error, scope))
         await _send(reply, headers, send, scope["state"]["wire"].cork)
@@ -271,6 +273,15 @@ def _problem(error: BaseException, scope: Scope) -> Problem:
         return problem_of(error)
     _events.error("request.failed", path=scope["path"], exc_info=error)
     return _broken(error)
+
+
+def _cut_short() -> Problem:
+    return refusal(
+        503,
+        "stopping",
+        "this node stops, and could not wait for the answer",
+        remedy="whether it was done is not known: ask another node",
+    ).problem
 
 
 def _broken(error: BaseException) -> Problem:
