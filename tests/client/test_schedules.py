@@ -256,6 +256,26 @@ async def test_what_is_cancelled_is_never_delivered(
         await schedules.cancel(str(MessageId.of(three)))
 
 
+async def test_all_that_fit_are_cancelled_page_by_page_and_no_others(
+    schedules: Schedules, producer: Producer
+) -> None:
+    hour, day = now_ms() + 3_600_000, now_ms() + 86_400_000
+    kept = await producer.send(schedules.topic, "x", key="a", partition=1, deliver_at=day)
+    sent = (
+        producer.send(schedules.topic, "x", key="ab"[n % 2], partition=n % 3 % 2, deliver_at=hour)
+        for n in range(2_500)
+    )
+    await asyncio.gather(*sent)
+
+    pages = [len(some) async for some in schedules.cancel_pending(key="a", end=hour + 1)]
+    assert pages == [1_000, 250]
+    assert [len(some) async for some in schedules.cancel_pending(key="a", end=hour + 1)] == []
+    rest = [some async for some in schedules.cancel_pending(end=hour + 1)]
+    assert [len(some) for some in rest] == [1_000, 250]
+    assert {error for some in rest for error in some.values()} == {None}
+    assert [one.id async for one in schedules.pending()] == [MessageId.of(kept)]
+
+
 async def test_a_message_goes_at_its_new_time(
     bootstrap: str, schedules: Schedules, producer: Producer
 ) -> None:

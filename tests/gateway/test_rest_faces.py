@@ -212,6 +212,35 @@ def test_what_is_cancelled_is_never_delivered_and_what_is_retimed_goes_then(
     assert http.get(f"{path}/{soon}").status == 404
 
 
+def test_many_are_cancelled_or_retimed_in_one_call_and_each_has_its_outcome(
+    http: HttpClient, scheduled: str
+) -> None:
+    path = f"{scheduled}/schedules"
+    ids = [later(http, scheduled, deliver_after="1h", key="ab"[n % 2]) for n in range(8)]
+    far = later(http, scheduled, deliver_at="2033-01-01T00:00:00Z", key="a")
+    until(lambda: _all(http, path, 9), "all wait")
+
+    moved = http.post(f"{path}/retime", {"ids": [*ids[:2], "0-999"], "deliver_after": "2h"}).json
+    assert (moved["retimed"], [one["id"] for one in moved["refused"]]) == (2, ["0-999"])
+    assert http.get(f"{path}/{ids[1]}").json["due_ms"] == moved["due_ms"]
+    told = http.post(f"{path}/cancel", {"ids": [ids[0], ids[0], "7-0"]}).json
+    assert (told["cancelled"], told["more"]) == (1, False)
+    assert told["refused"] == [
+        {"id": "7-0", "why": "7-0 is not pending: there is no such partition"}
+    ]
+    some = {"key": "a", "before": "2032-01-01T00:00:00Z", "limit": 2}
+    first, second = (http.post(f"{path}/cancel", some).json for _ in range(2))
+    assert (first["cancelled"], first["more"]) == (2, True)
+    assert (second["cancelled"], second["more"]) == (1, False)
+    left = {one["id"] for one in http.get(path).json["schedules"]}
+    assert left == {*ids[1::2], far}
+    rest = http.post(f"{path}/cancel", {"since": 0}).json
+    assert rest == {"cancelled": 5, "refused": [], "more": False}
+    assert http.get(path).json["schedules"] == []
+    again = http.post(f"{path}/cancel", {"ids": [far]}).json
+    assert "cancelled" in again["refused"][0]["why"]
+
+
 def test_mistakes_about_schedules_name_their_field(
     http: HttpClient, scheduled: str, topic: str
 ) -> None:
@@ -238,6 +267,23 @@ def test_mistakes_about_schedules_name_their_field(
     ):
         answer = http.post(f"{path}/{name}", body, method="PATCH")
         assert (answer.status, answer.json["field"]) == (400, field), body
+    for call, body, field in (
+        ("cancel", {}, "ids"),
+        ("cancel", {"limit": 5}, "ids"),
+        ("cancel", {"ids": [name], "key": "a"}, "ids"),
+        ("cancel", {"ids": []}, "ids"),
+        ("cancel", {"ids": ["nothing"]}, "ids"),
+        ("cancel", {"ids": ["0-1"] * 1_001}, "ids"),
+        ("cancel", {"since": "soon"}, "since"),
+        ("cancel", {"before": 2**63}, "before"),
+        ("cancel", {"key": "a", "key_base64": "YQ=="}, "key_base64"),
+        ("retime", {"ids": [name]}, "deliver_at"),
+        ("retime", {"ids": [name], "deliver_at": "2933-01-01T00:00:00Z"}, "deliver_at"),
+        ("retime", {"deliver_after": "1h"}, "ids"),
+    ):
+        answer = http.post(f"{path}/{call}", body)
+        assert (answer.status, answer.json["field"]) == (400, field), (call, body)
+    assert http.post(f"{path}/cancel", {"partition": 9}).status == 404
     assert http.get(f"{path}/nothing").json["field"] == "schedule"
     assert http.get(f"{path}/0-999").status == 404
     assert http.ask("DELETE", f"{path}/9-0").status == 404

@@ -75,11 +75,12 @@ class HttpClient:
 
     def _operation(self, method: str, path: str) -> Any:
         parts = path.partition("?")[0].split("/")
-        for template, operations in self.openapi["paths"].items():
+        paths = self.openapi["paths"]
+        for template in sorted(paths, key=lambda one: str(one).count("{")):  # concrete ones first
             wanted = template.split("/")
             if len(wanted) == len(parts) and all(
                 one == other or one.startswith("{")
                 for one, other in zip(wanted, parts, strict=True)
             ):
-                return operations.get("get" if method == "HEAD" else method.lower())
+                return paths[template].get("get" if method == "HEAD" else method.lower())
         return None

@@ -19,7 +19,6 @@ from waystation.cli.schedule_options import (
 if TYPE_CHECKING:
     from waystation.client.admin import Admin
     from waystation.client.schedule_descriptions import MessageId, Scheduled, ScheduledMessage
-    from waystation.client.schedules import Schedules
     from waystation.model.errors import WaystationError
 
 _LISTED = 100
@@ -264,6 +263,7 @@ def _described(found: "ScheduledMessage") -> dict[str, Any]:
 @click.option("--key", help="All that wait with this key.")
 @click.option("--from", "start", metavar="TIME", help="All that are due at this time or later.")
 @click.option("--until", "end", metavar="TIME", help="All that are due before this time.")
+@click.option("--partition", type=click.IntRange(min=0), help="All of this partition.")
 @yes_option
 @bootstrap_option
 @json_option
@@ -273,6 +273,7 @@ def cancel(
     key: str | None,
     start: str | None,
     end: str | None,
+    partition: int | None,
     yes: bool,
     bootstrap: str,
     as_json: bool,
@@ -286,24 +287,29 @@ def cancel(
         "key": key,
         "start": None if start is None else moment(start),
         "end": None if end is None else moment(end),
+        "partition": partition,
     }
     if bool(names) == any(value is not None for value in chosen.values()):
         raise click.UsageError(
-            "name messages by their ids, or choose them by --key, --from, --until"
+            "name messages by their ids, or choose them by --key, --from, --until, --partition"
         )
     what = " ".join(names) or "all of these"
     confirm(f"Cancel {what} for {topic}?", yes)
 
-    async def work(admin: "Admin") -> "dict[MessageId, WaystationError | None]":
+    async def work(admin: "Admin") -> int:
         schedules = admin.schedules(topic)
-        return await schedules.cancel_all(names or await _chosen(schedules, chosen))
+        if names:
+            return _print_outcomes(await schedules.cancel_all(names), "cancelled", as_json)
+        refused = count = 0
+        async for some in schedules.cancel_pending(**chosen):
+            count += len(some)
+            refused += _print_outcomes(some, "cancelled", as_json)
+        if not count and not as_json:
+            say("there are no such messages")
+        return refused
 
-    _print_outcomes(with_admin(bootstrap, work), "cancelled", as_json)
-
-
-async def _chosen(schedules: "Schedules", chosen: dict[str, Any]) -> list["Scheduled"]:
-    details = chosen["key"] is not None
-    return [one async for one in schedules.pending(**chosen, details=details)]
+    if with_admin(bootstrap, work):
+        raise click.exceptions.Exit(1)
 
 
 @schedule.command(
@@ -328,13 +334,14 @@ def retime(topic: str, names: tuple[str, ...], time: str, bootstrap: str, as_jso
     due = moment(time)
     wishes = {MessageId.of(one): due for one in names}
     outcomes = with_admin(bootstrap, lambda admin: admin.schedules(topic).retime_all(wishes))
-    _print_outcomes(outcomes, f"due {shown_time(due)}", as_json)
+    if _print_outcomes(outcomes, f"due {shown_time(due)}", as_json):
+        raise click.exceptions.Exit(1)
 
 
 def _print_outcomes(
     outcomes: "dict[MessageId, WaystationError | None]", done: str, as_json: bool
-) -> None:
-    refused = [error for error in outcomes.values() if error is not None]
+) -> int:
+    """Tell of each, and how many were refused."""
     for name, error in outcomes.items():
         if as_json:
             told = None if error is None else str(error)
@@ -343,10 +350,7 @@ def _print_outcomes(
             say(f"{name}: {done}")
         else:
             say(str(error))
-    if not outcomes and not as_json:
-        say("there are no such messages")
-    if refused:
-        raise click.exceptions.Exit(1)
+    return sum(error is not None for error in outcomes.values())
 
 
 def _text(payload: bytes | None) -> str | None:

@@ -174,6 +174,29 @@ class Schedules:
                 outcomes.update(await self._cancel(partition, some))
         return {name: outcomes[name] for name in asked}
 
+    async def cancel_pending(
+        self,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+    ) -> AsyncIterator[Outcomes]:
+        """Cancel all that ``pending`` lists, some at a time: what became of each of those.
+
+        However many there are, a thousand are in memory.  What is sent meanwhile may be among them.
+        """
+        some: list[Scheduled] = []
+        async for one in self.pending(
+            start=start, end=end, key=key, partition=partition, details=key is not None
+        ):
+            some.append(one)
+            if len(some) == _WISHES:
+                yield await self.cancel_all(some)
+                some = []
+        if some:
+            yield await self.cancel_all(some)
+
     async def retime(self, message: Named, to: Moment) -> None:
         """Let a message be due at another time; one that recurs, only the next time.
 

@@ -20,6 +20,7 @@ from waystation.gateway.queue_messages import queue_message_routes
 from waystation.gateway.queues import queue_routes
 from waystation.gateway.reading import READING
 from waystation.gateway.routes import Route, Routes
+from waystation.gateway.schedule_many import MANY_SCHEDULES
 from waystation.gateway.schedules import SCHEDULES
 from waystation.gateway.settings import GatewaySettings
 from waystation.gateway.topics import TOPICS
@@ -43,7 +44,7 @@ def rest_routes(
     routes = Routes([*inbox, *TOPICS, *PRODUCING, *READING, *GROUPS, *CLUSTER, *health])
     holders = QueueHolders()
     queues = [*queue_routes(holders), *queue_message_routes(holders), *DEAD_LETTERS]
-    for route in [*queues, *SCHEDULES, *VIEWS]:
+    for route in [*queues, *SCHEDULES, *MANY_SCHEDULES, *VIEWS]:
         routes.add(route)
     for route in [*bulk_in_routes(), *BULK_OUT, *transaction_routes()]:
         routes.add(route)

@@ -1,7 +1,8 @@
 """Messages that wait for their time: list, look up, cancel, give another time.
 
 Sending one is ``POST /v1/topics/{topic}/messages`` with a time; the answer names its id.  Without
-an error, what was cancelled is never delivered, and what has another time goes then.
+an error, what was cancelled is never delivered, and what has another time goes then.  Many at once:
+``schedule_many.py``.
 """
 
 import time
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
     from waystation.client.schedules import Schedules
     from waystation.gateway.clients import Clients
 
-__all__ = ["SCHEDULES"]
+__all__ = [
+    "SCHEDULES",
+    "NewTime",
+    "bad_time",
+    "check_partition",
+    "due_of",
+    "named",
+    "schedules_of",
+]
 
 When = Annotated[str, Meta(description="ISO 8601 with an offset, or ms since 1970.")]
 
@@ -111,8 +120,8 @@ async def list_schedules(call: Call[ListParams, None]) -> Waiting:
     start = None if wanted.since is None else moment_of(wanted.since)
     end = None if wanted.before is None else moment_of(wanted.before, "before")
     after = None if wanted.after is None else _place(wanted.after)
-    schedules = await _schedules(call.clients, wanted.topic)
-    await _check_partition(schedules, wanted.partition)
+    schedules = await schedules_of(call.clients, wanted.topic)
+    await check_partition(schedules, wanted.partition)
     pending = schedules.pending(
         start=start,
         end=end,
@@ -147,18 +156,19 @@ async def cancel_schedule(call: Call[ScheduleParams, None]) -> None:
 
 async def retime_schedule(call: Call[ScheduleParams, NewTime]) -> ShownSchedule:
     """Give a message another time; of one that recurs, only the next."""
-    due = _due(call.body)
+    due = due_of(call.body)
     schedules, name = await _named(call.clients, call.parameters)
     try:
         await schedules.retime(name, due)
         return _shown(await schedules.get(name), "text")
     except InvalidRecordError as error:
-        raise _bad_time(call.body, error) from None
+        raise bad_time(call.body, error) from None
     except WaystationError as error:
         raise _not_pending(error, 410) from None
 
 
-async def _schedules(clients: "Clients", topic: str) -> "Schedules":
+async def schedules_of(clients: "Clients", topic: str) -> "Schedules":
+    """What waits for a topic; a problem if it keeps nothing for later."""
     await clients.topic(topic)
     admin = await clients.admin()
     schedules = admin.schedules(topic)
@@ -175,7 +185,8 @@ async def _schedules(clients: "Clients", topic: str) -> "Schedules":
     return schedules
 
 
-async def _check_partition(schedules: "Schedules", partition: int | None) -> None:
+async def check_partition(schedules: "Schedules", partition: int | None) -> None:
+    """A problem if there is no such partition."""
     count = await schedules.count_partitions()
     if partition is not None and partition >= count:
         raise refusal(
@@ -187,20 +198,26 @@ async def _check_partition(schedules: "Schedules", partition: int | None) -> Non
         )
 
 
-async def _named(clients: "Clients", wanted: ScheduleParams) -> "tuple[Schedules, MessageId]":
+def named(text: str, field: str = "schedule") -> MessageId:
+    """The id that ``text`` is; a problem if it is none."""
     try:
-        name = MessageId.of(wanted.schedule)
+        name = MessageId.of(text)
         if name.partition >= 2**31 or name.offset >= 2**63:
-            raise InvalidRequestError(f"{wanted.schedule!r} is beyond all messages")
+            raise InvalidRequestError(f"{text!r} is beyond all messages")
     except InvalidRequestError as error:
         raise refusal(
             400,
             "invalid-parameter",
             str(error),
-            field="schedule",
+            field=field,
             remedy="partition and offset, such as 0-17: the schedule_id of the answer to sending",
         ) from None
-    schedules = await _schedules(clients, wanted.topic)
+    return name
+
+
+async def _named(clients: "Clients", wanted: ScheduleParams) -> "tuple[Schedules, MessageId]":
+    name = named(wanted.schedule)
+    schedules = await schedules_of(clients, wanted.topic)
     if name.partition >= await schedules.count_partitions():
         raise _gone(f"{name} is not pending: there is no such partition", 404)
     return schedules, name
@@ -222,7 +239,8 @@ def _place(text: str) -> Place:
     return place
 
 
-def _due(wanted: NewTime) -> Millis:
+def due_of(wanted: NewTime) -> Millis:
+    """When it shall be due; a problem if that is not one time."""
     given = [one for one in (wanted.deliver_at, wanted.deliver_after) if one is not None]
     if len(given) != 1:
         raise refusal(
@@ -241,11 +259,12 @@ def _due(wanted: NewTime) -> Millis:
         if due >= 2**63:
             raise InvalidRequestError(f"{due} is beyond all time")
     except InvalidRequestError as error:
-        raise _bad_time(wanted, error) from None
+        raise bad_time(wanted, error) from None
     return due
 
 
-def _bad_time(wanted: NewTime, error: WaystationError) -> ProblemError:
+def bad_time(wanted: NewTime, error: WaystationError) -> ProblemError:
+    """What to tell of a time that cannot be meant."""
     return refusal(
         400,
         "invalid-field",
