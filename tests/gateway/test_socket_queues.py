@@ -1,6 +1,7 @@
 """Queues over real WebSockets: what is pushed, settled, given back and counted."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,6 +13,8 @@ from waystation.client.transport import connect_tcp
 from waystation.gateway.app import App, Reach, serve_http
 from waystation.gateway.bodies import Limits
 from waystation.testing.process import BrokerProcess
+
+SOCKETS = 12
 
 
 @pytest.fixture
@@ -159,3 +162,70 @@ async def test_what_is_not_for_queues_is_refused(http: str, queue: Queue, topic:
         await talk.say(type="send", message={"value": "works"})
         (one,) = await talk.frames("message")
         assert one["value"] == "works"
+
+
+# --- many sockets of one node -------------------------------------------------------------------
+
+
+async def test_the_sockets_of_a_node_are_one_consumer_and_each_settles_its_own(
+    http: str, bootstrap: str, queue: Queue, topic: str
+) -> None:
+    async with contextlib.AsyncExitStack() as opened:
+        talks = [
+            await opened.enter_async_context(socket(http, f"queues/{topic}", credit=1))
+            for _ in range(SOCKETS)
+        ]
+        await send(queue, SOCKETS)
+        found = [(await talk.frames("message", 1))[0] for talk in talks]
+        assert sorted(int(one["value"]) for one in found) == list(range(SOCKETS))
+        async with Admin(bootstrap) as admin:
+            assert (await admin.describe_queue(topic)).members == 1
+
+        await talks[0].say(type="ack", ids=[found[1]["id"]], ref=0)
+        (told,) = await talks[0].frames("settled")
+        assert [one["id"] for one in told["refused"]] == [found[1]["id"]], "another socket's"
+        for talk, one in zip(talks, found, strict=True):
+            await talk.say(type="ack", ids=[one["id"]], ref=1)
+        for talk in talks:
+            assert (await talk.frames("settled"))[0]["settled"] == 1
+
+    assert await queue.receive(10, 300) == []
+
+
+async def test_what_one_socket_held_goes_to_another_and_those_who_stay_keep_theirs(
+    http: str, queue: Queue, topic: str
+) -> None:
+    async with (
+        socket(http, f"queues/{topic}", credit=2) as stays,
+        socket(http, f"queues/{topic}", credit=3) as goes,
+    ):
+        await send(queue, 5)
+        kept = await stays.frames("message", 2)
+        lost = await goes.frames("message", 3)
+        assert {one["deliveries"] for one in [*kept, *lost]} == {1}
+
+        goes.connection.transport.abort()
+        await stays.say(type="credit", messages=10)
+        again = await stays.frames("message", 3)
+
+        assert {one["id"] for one in again} == {one["id"] for one in lost}
+        assert {one["deliveries"] for one in again} == {2}
+        await stays.say(type="ack", ids=[one["id"] for one in [*kept, *again]], ref=1)
+        assert (await stays.frames("settled"))[0]["settled"] == 5
+
+
+async def test_who_takes_nothing_keeps_no_partition_from_a_socket(
+    http: str, bootstrap: str, topic: str
+) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_queue(topic, 2)
+    async with Queue(topic, bootstrap) as idle, socket(http, f"queues/{topic}", credit=10) as talk:
+        await idle.join()
+        async with Admin(bootstrap) as admin, asyncio.timeout(5):
+            while (await admin.describe_queue(topic)).members < 2:
+                await asyncio.sleep(0.02)
+        await asyncio.gather(*[idle.send(str(number), key=str(number)) for number in range(10)])
+
+        found = await talk.frames("message", 10)
+
+    assert {one["partition"] for one in found} == {0, 1}

@@ -63,8 +63,10 @@ class Queue:
         connect: Connect = connect_tcp,
         clock: Clock | None = None,
         chance: Random | None = None,
+        every_partition: bool = False,
         **options: Unpack[QueueOptions],
     ) -> None:
+        """``every_partition``: read all, whichever the group gives to this consumer."""
         if not name:
             raise InvalidRequestError("the queue has no name: give that of its topic")
         if group is not None and not group:
@@ -73,6 +75,7 @@ class Queue:
         self.name, self.group_id = name, name if group is None else group
         self._bootstrap, self._connect = bootstrap, connect
         self._clock, self._chance = clock or SystemClock(), chance
+        self._every_partition = every_partition
         self._router = Router(bootstrap, self._connection, connect=connect, chance=chance)
         self._receiving: Receiving | None = None
         self._producer: Producer | None = None
@@ -239,6 +242,11 @@ class Queue:
             await self.extend(message)
             self._delays.spawn(self._release_after(message, wait_s), f"queue-delay {message.id}")
 
+    async def give_back(self, messages: Iterable[QueueMessage]) -> None:
+        """Give back those of them that are still held; the others are no concern any more."""
+        if self._is_open and (held := [one for one in messages if one.is_held]):
+            await self.nack(held)
+
     async def extend(self, message: QueueMessage) -> None:
         """Let the lock begin anew; ``NotHeldError`` if it is over already."""
         await self._receives().renew(message)
@@ -271,7 +279,13 @@ class Queue:
             self._check_open()
             async with self._opening:
                 if self._receiving is None:
-                    made = Receiving(self._router, self.settings, self.name, self.group_id)
+                    made = Receiving(
+                        self._router,
+                        self.settings,
+                        self.name,
+                        self.group_id,
+                        every_partition=self._every_partition,
+                    )
                     await made.start()
                     self._receiving = made
         return self._receiving

@@ -7,11 +7,12 @@ part of it.  What arrives when nobody waits any more is given back before its lo
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 
 from waystation.client.coordinator import Coordinator
 from waystation.client.errors import ClosedError
+from waystation.client.metadata import ClusterView
 from waystation.client.queue_errors import unknown_queue
 from waystation.client.queue_member import Assignment, QueueMember
 from waystation.client.queue_message import QueueMessage
@@ -39,14 +40,31 @@ _ON_ITS_WAY_S = 0.25
 _CLOSING_S = 5.0
 
 
+class _Want:
+    """One ``receive`` that waits: for how many messages, and until when."""
+
+    __slots__ = ("answer", "deadline", "limit")
+
+    def __init__(self, limit: int, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
+        self.limit, self.deadline = limit, deadline
+        self.answer: asyncio.Future[list[QueueMessage]] = loop.create_future()
+
+
 class Receiving:
     """What ``Queue`` receives by."""
 
     def __init__(
-        self, router: Router, settings: ReceivingSettings, topic: str, group_id: str
+        self,
+        router: Router,
+        settings: ReceivingSettings,
+        topic: str,
+        group_id: str,
+        *,
+        every_partition: bool = False,
     ) -> None:
+        """``every_partition``: read all of them, whichever the group gives to this member."""
         self.router, self.settings = router, settings
-        self._topic = topic
+        self._topic, self._every_partition = topic, every_partition
         self._coordinator = Coordinator(router, group_id)
         new_id = uuid_text(SeededChance(router.chance.getrandbits(128)).new_id())
         member_id = settings.member_id or new_id
@@ -57,9 +75,12 @@ class Receiving:
         self._sessions: dict[NodeId, QueueSession] = {}
         self._life, self._talks = Tasks(), Tasks()
         self._waiting: deque[QueueMessage] = deque()
-        self._arrived, self._joined = asyncio.Event(), asyncio.Event()
-        self._wants: dict[object, tuple[int, float]] = {}
-        """How many messages each ``receive`` wants, and until when."""
+        self._joined = asyncio.Event()
+        self._wants: dict[_Want, None] = {}
+        """Those who wait for messages, in the order in which they came."""
+        self._wanted = 0
+        self._is_left = False
+        """Whether the last who waited went away before anything came."""
         self._trouble: WaystationError | None = None
         self._is_closing = False
         self._giving_back: asyncio.TimerHandle | None = None
@@ -79,16 +100,14 @@ class Receiving:
 
     async def cut(self) -> None:
         """Tell what was settled, and drop the connections by which messages came."""
-        self._is_closing = True
-        self._arrived.set()
+        self._end_wants()
         await _with_patience(self.flushed())
         for session in self._sessions.values():
             session.cut()
 
     async def close(self) -> None:
         """Tell what was settled, give back what was not, and leave the group."""
-        self._is_closing = True
-        self._arrived.set()
+        self._end_wants()
         if self._giving_back is not None:
             self._giving_back.cancel()
         await _with_patience(self.flushed())
@@ -114,26 +133,61 @@ class Receiving:
 
     async def next(self, limit: int, wait_s: float | None) -> list[QueueMessage]:
         """Up to ``limit`` messages, as soon as there is one; none after ``wait_s``."""
-        ticket = object()
+        if not self._wants and (messages := self._handed_out(limit)):
+            self._mind_what_waits()
+            return messages
+        self._raise_trouble()
         wait_s = _ENDLESS_S if wait_s is None else max(wait_s, _LEAST_WAIT_S)
-        deadline = self._loop.time() + wait_s
+        self._is_left = False
+        want = _Want(limit, self._loop.time() + wait_s, self._loop)
+        self._wants[want] = None
+        self._wanted += limit
+        late = self._loop.call_at(want.deadline, self._end_want, want)
+        self._wake()
         try:
-            async with asyncio.timeout_at(deadline):
-                while True:
-                    if messages := self._handed_out(limit):
-                        return messages
-                    self._raise_trouble()
-                    self._arrived.clear()
-                    self._wants[ticket] = limit, deadline
-                    self._wake()
-                    await self._arrived.wait()
-        except TimeoutError:
-            del self._wants[ticket]
+            if messages := await want.answer:
+                return messages
             await self._last_answers()
             return self._handed_out(limit)
+        except asyncio.CancelledError:
+            self._put_back(want)
+            self._end_want(want)
+            self._is_left = not self._wants
+            raise
         finally:
-            self._wants.pop(ticket, None)
+            late.cancel()
+            self._end_want(want)
             self._mind_what_waits()
+
+    def _hand_to_wants(self) -> None:
+        """Those who came first are served first.  HOT: once per answer that brought messages."""
+        while self._wants and self._waiting:
+            want = next(iter(self._wants))
+            if messages := self._handed_out(want.limit):
+                self._end_want(want, messages)
+
+    def _end_want(self, want: _Want, messages: Sequence[QueueMessage] = ()) -> None:
+        if want in self._wants:
+            del self._wants[want]
+            self._wanted -= want.limit
+            if not want.answer.done():
+                want.answer.set_result(list(messages))
+
+    def _put_back(self, want: _Want) -> None:
+        """Who is gone has not seen what had just come for it: others may."""
+        if want.answer.done() and not want.answer.cancelled() and not want.answer.exception():
+            self._waiting.extendleft(reversed(want.answer.result()))
+            self._hand_to_wants()
+
+    def _fail_wants(self, error: WaystationError) -> None:
+        for want in list(self._wants):
+            if not want.answer.done():
+                want.answer.set_exception(error)
+            self._end_want(want)
+
+    def _end_wants(self) -> None:
+        self._is_closing = True
+        self._fail_wants(ClosedError("the queue was closed"))
 
     async def _last_answers(self) -> None:
         """Leaders wait as long as we do: what they found at the end is on its way."""
@@ -175,7 +229,8 @@ class Receiving:
         """Nobody may ask for what has arrived beyond what was wanted."""
         if self.settings.prefetch_messages or not self._waiting or self._giving_back is not None:
             return
-        wait_s = self._waiting[0].lease.hold.session.lock_s * _UNWANTED_PART
+        lock_s = self._waiting[0].lease.hold.session.lock_s
+        wait_s = 0.0 if self._is_left else lock_s * _UNWANTED_PART
         self._giving_back = self._loop.call_later(wait_s, self._give_back)
 
     def _give_back(self) -> None:
@@ -261,8 +316,7 @@ class Receiving:
         """How many messages a session may ask for now: its part of what is wanted."""
         if self._is_closing:
             return 0
-        wanted = sum(limit for limit, _ in self._wants.values())
-        missing = wanted + self.settings.prefetch_messages - len(self._waiting)
+        missing = self._wanted + self.settings.prefetch_messages - len(self._waiting)
         leaders = sum(one.reads for one in self._sessions.values()) or 1
         return -(-missing // leaders)
 
@@ -271,20 +325,29 @@ class Receiving:
         longest_ms = self.settings.fetch_max_wait_ms
         if self.settings.prefetch_messages:
             return longest_ms
-        ends_at = max((until for _, until in self._wants.values()), default=0.0)
-        return min(max(int((ends_at - self._loop.time()) * 1_000), 0), longest_ms)
+        now, left_ms = self._loop.time(), 0
+        for want in self._wants:
+            left_ms = max(left_ms, int((want.deadline - now) * 1_000))
+            if left_ms >= longest_ms:
+                break
+        return min(left_ms, longest_ms)
 
     def take(self, messages: Iterable[QueueMessage]) -> None:
         """Messages have arrived."""
         self._waiting.extend(messages)
-        self._arrived.set()
+        self._hand_to_wants()
         if not self._wants:
             self._mind_what_waits()
 
     def troubled(self, error: WaystationError) -> None:
-        """Something is wrong that only the application can mend: the next ``receive`` raises."""
-        self._trouble = error
-        self._arrived.set()
+        """Something is wrong that only the application can mend: ``receive`` raises.
+
+        Those that wait now, or else the next one.
+        """
+        if self._wants:
+            self._fail_wants(error)
+        else:
+            self._trouble = error
         self._joined.set()
 
     # --- partitions and their leaders -----------------------------------------------------------
@@ -301,7 +364,7 @@ class Receiving:
         names = {topic.id: name for name, topic in view.topics.items()}
         by_leader: dict[NodeId, dict[Place, TopicPartition]] = {}
         is_complete = True
-        for topic_id, numbers in self._assignment.items():
+        for topic_id, numbers in self._to_read(view).items():
             for number in numbers:
                 where = TopicPartition(names.get(topic_id, ""), number)
                 leader = view.leader(where)
@@ -317,6 +380,12 @@ class Receiving:
             session.read(by_leader.get(node, {}))
         if not is_complete:
             self.router.want_refresh()
+
+    def _to_read(self, view: ClusterView) -> Assignment:
+        known = view.topics.get(self._topic)
+        if self._every_partition and any(self._assignment.values()) and known is not None:
+            return {known.id: [one.partition for one in known.partitions]}
+        return self._assignment
 
     def _wake(self) -> None:
         for session in self._sessions.values():

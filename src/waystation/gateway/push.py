@@ -25,6 +25,7 @@ from waystation.gateway.push_meters import PushMeters
 from waystation.gateway.push_start import SubscribeParams, check_member, wanted_by
 from waystation.gateway.push_subscriber import Subscriber, Wanted
 from waystation.gateway.push_tails import Tails
+from waystation.gateway.queue_clients import QueueClients
 from waystation.gateway.routes import Call, Route
 from waystation.gateway.sockets import Conversation
 from waystation.gateway.sockets_frames import QUEUE_FRAMES, TOPIC_FRAMES
@@ -61,6 +62,7 @@ class Push:
     def __init__(self, meters: PushMeters) -> None:
         self.tails = Tails()
         self.members = Members()
+        self.queues = QueueClients()
         self.meters = meters
         self._known: Clients | None = None
 

@@ -34,7 +34,6 @@ from waystation.gateway.sockets_frames import (
 from waystation.gateway.sockets_talk import Credits, Talk, until_first
 from waystation.gateway.sockets_topic import sent
 from waystation.gateway.topics import TopicName
-from waystation.model.errors import WaystationError
 from waystation.model.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -45,7 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["QueueSocketParams", "queue_conversation"]
 
 _BATCH: Final = 100
-_WAIT_MS: Final = 1_000
+_WAIT_MS: Final = 30_000
+_LOOK_S: Final = 1.0
 _MOST_HELD: Final = 1_000
 _NOT_HELD: Final = "is not held by this socket: it was settled, or its lease is over"
 _encode: Final = msgspec.json.Encoder().encode
@@ -85,23 +85,13 @@ class _Consumer:
         self._queue: Queue | None = None
 
     async def talk(self, socket: Socket) -> None:
-        from waystation.client.queue import Queue
-
-        bootstrap, connect = self._clients.further()
-        name, group = self._given.queue, self._given.group
-        push = self._push
-        queue = self._queue = Queue(
-            name, bootstrap, group=group, connect=connect, client_id="gateway-push"
-        )
+        push, given = self._push, self._given
         with push.members, push.meters.subscribed("socket-queue"):
-            try:
-                await queue.start()
+            own = push.queues.of(self._clients, given.queue, given.group, self._held)
+            async with own as self._queue:
                 await socket.say(Ready())
                 hearing = Talk(socket, QUEUE_FRAMES.client, self._credits.grant, self._answer)
-                await until_first(self._push_all(queue, socket), hearing.hear())
-            finally:
-                with suppress(WaystationError):
-                    await queue.abandon()
+                await until_first(self._push_all(self._queue, socket), hearing.hear())
 
     async def _push_all(self, queue: "Queue", socket: Socket) -> None:
         credit = self._credits
@@ -112,7 +102,7 @@ class _Consumer:
             if not most:
                 credit.changed.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_WAIT_MS / 1_000):
+                    async with asyncio.timeout(_LOOK_S):
                         await credit.changed.wait()
                 continue
             messages = await queue.receive(most, _WAIT_MS)
@@ -125,7 +115,8 @@ class _Consumer:
     def _room(self) -> int:
         """How many more may be held; those whose lease is over are held no longer."""
         if len(self._held) >= _MOST_HELD:
-            self._held = {name: one for name, one in self._held.items() if one.is_held}
+            for name in [name for name, one in self._held.items() if not one.is_held]:
+                del self._held[name]
         return _MOST_HELD - len(self._held)
 
     def _shown(self, messages: "Sequence[QueueMessage]") -> list[bytes]:
