@@ -13,6 +13,7 @@ from waystation.broker.moving import Courier
 from waystation.cluster.topics import TopicSpec
 from waystation.model.errors import WaystationError
 from waystation.model.ids import NodeId, TopicPartition
+from waystation.records.batch import BatchBuilder
 from waystation.records.header import batches
 from waystation.scheduling.mover import Outcome
 from waystation.scheduling.records import Doubted, Settled, Withdrawn, read_decision
@@ -26,6 +27,12 @@ OPTIONS = {"schedule.trust.ms": "1000", "broker.session.timeout.ms": "4000"}
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     async with LocalCluster(tmp_path, 3, options=OPTIONS) as running:
         yield running
+
+
+def batch_of(value: bytes) -> bytes:
+    builder = BatchBuilder()
+    assert builder.append(None, value, (), timestamp=0)
+    return builder.build()
 
 
 async def make(cluster: LocalCluster, target_leader: int) -> Broker:
@@ -124,3 +131,20 @@ async def test_a_batch_of_unknown_fate_is_searched_for_before_it_is_sent_again(
 
     assert delivered(target) == [b"first", b"second"]
     assert decisions(broker)[:2] == ["Doubted", "Settled" if arrives else "Withdrawn"]
+
+
+async def test_batches_of_two_owners_for_one_target_arrive_at_the_same_time(
+    cluster: LocalCluster,
+) -> None:
+    """Queues and schedules share the way to a target; each hears of its own batch."""
+    broker = cluster.nodes[1].broker
+    specs = [TopicSpec("letters", assignments=[(0, [NodeId(2)])])]
+    await broker.topics.create(specs)
+    far, target = cluster.nodes[2].broker, TopicPartition("letters", 0)
+    await cluster.until(lambda: far.replicas.find(*target) is not None)
+
+    sending = [broker.courier.send(batch_of(value), target) for value in values(20)]
+    outcomes = await asyncio.gather(*sending)
+
+    assert set(outcomes) == {Outcome.DONE}
+    assert Counter(delivered(far, "letters")) == Counter(values(20))

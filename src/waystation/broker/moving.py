@@ -176,7 +176,8 @@ class Courier:
         unclear = code in (None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         outcome = Outcome.UNCLEAR if unclear or code is None else outcome_of(code)
         if outcome is not Outcome.UNCLEAR:
-            del self._silent[target]
+            # Another owner's batch may have been answered before.
+            self._silent.pop(target, None)
         return outcome
 
     def _leader_of(self, target: TopicPartition) -> NodeId | None:
