@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.broker.scheduled import (
     after,
     at,
@@ -20,6 +22,7 @@ from tests.broker.scheduled import (
 from tests.broker.test_schedules import set_option
 from waystation.broker.broker import Broker
 from waystation.cluster.topics import TopicSpec
+from waystation.model.errors import CorruptBatchError
 from waystation.model.ids import NodeId
 from waystation.records.header import batches
 from waystation.scheduling.schedule import Pending
@@ -40,16 +43,16 @@ async def filled(broker: Broker) -> None:
     await fill(broker)
 
 
-async def fill(broker: Broker) -> None:
+async def fill(broker: Broker, rounds: int = 20) -> None:
     await set_option(broker, "orders.delay", "segment.bytes", "20000")
     far = soon(broker, YEAR_MS)
-    for number in range(20):
+    for number in range(rounds):
         schedule(
             broker,
             *((value + b"x" * 100, after(1)) for value in values(50, number * 50)),
             (b"waits %d" % number, at(far + number)),
         )
-    await until(lambda: len(delivered(broker)) == 1_000)
+    await until(lambda: len(delivered(broker)) == rounds * 50)
 
 
 def everything(broker: Broker) -> list[Pending]:
@@ -120,3 +123,37 @@ async def test_replicas_clean_for_themselves_and_whoever_leads_next_repeats_noth
 
         assert len(delivered(heir)) == 1_001
         await cluster.until(lambda: waiting(heir) == 20)
+
+
+async def test_a_topic_that_was_made_anew_is_cleaned_as_the_first(tmp_path: Path) -> None:
+    """What was known of a log of the same name says nothing about it."""
+    async with running(tmp_path, **EAGER) as broker:
+        await filled(broker)
+        known = broker._schedule_cleaning
+        await until(lambda: any(past.end > 600 for past in known._past.values()))
+        await broker.topics.delete("orders")
+        await until(lambda: broker.replicas.find("orders.delay", 0) is None)
+
+        await make(broker)
+        await fill(broker, 9)
+        second = broker.replicas.get("orders.delay", 0)
+        await until(lambda: second.log.size_bytes < 50_000)
+
+        assert second.log_end < 600
+        assert waiting(broker) == 9
+
+
+async def test_a_pass_that_finds_damage_leaves_nothing_behind(tmp_path: Path) -> None:
+    patient = {**EAGER, "log_cleaner_backoff_ms": "3600000"}
+    async with running(tmp_path, **patient) as broker:
+        await filled(broker)
+        log = broker.replicas.get("orders.delay", 0).log
+        log.segments[1].file().pwrite(b"!", 100)
+        await until(lambda: log.recovery_point > log.segments[2].base_offset)
+        cleaning = broker._schedule_cleaning
+
+        with pytest.raises(CorruptBatchError):
+            await cleaning._look_at(keeper_of(broker))
+
+        assert not [path for path in log.path.iterdir() if path.suffix in (".cleaned", ".swap")]
+        assert log.directory.offline is None

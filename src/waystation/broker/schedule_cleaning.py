@@ -17,8 +17,8 @@ from waystation.broker.pace import Pace, StoppedError
 from waystation.broker.schedule_keeper import ScheduleKeeper
 from waystation.broker.settings import BrokerSettings
 from waystation.model.errors import WaystationError
-from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
+from waystation.partition.partition import Partition
 from waystation.runtime.clock import Clock
 from waystation.scheduling.keeping import Keeping
 from waystation.scheduling.schedule import Schedule
@@ -56,13 +56,16 @@ class ScheduleCleaning:
         self._clock = clock
         self._pace = Pace(clock, lambda: settings().log_cleaner_io_max_bytes_per_second, _CPU_SHARE)
         self._thread = ThreadPoolExecutor(1, "companions")
-        self._past: dict[TopicPartition, _Past] = {}
+        self._past: dict[Partition, _Past] = {}
 
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
             await asyncio.sleep(self._settings().log_cleaner_backoff_ms / 1_000)
-            for keeper in self._keepers():
+            keepers = self._keepers()
+            held = {keeper.partition for keeper in keepers}
+            self._past = {one: past for one, past in self._past.items() if one in held}
+            for keeper in keepers:
                 try:
                     await self._look_at(keeper)
                 except StoppedError:
@@ -92,7 +95,7 @@ class ScheduleCleaning:
         thinning = Thinning(log, keeping, end, now=self._clock.now(), spent=self._pace.spent)
         await self._carry_out(thinning)
         if thinning.finished:
-            self._past[keeper.partition.name] = _Past(end, keeping.count)
+            self._past[keeper.partition] = _Past(end, keeping.count)
             _events.info(
                 "companion.cleaned",
                 partition=str(log.name),
@@ -103,7 +106,7 @@ class ScheduleCleaning:
 
     def _is_worth_it(self, keeper: ScheduleKeeper, schedule: Schedule, end: Offset) -> bool:
         """Whether enough is dead before ``end``, if all that lies behind it were alive or dead."""
-        past = self._past.get(keeper.partition.name, _Past(keeper.partition.log_start, 0))
+        past = self._past.get(keeper.partition, _Past(keeper.partition.log_start, 0))
         total = past.kept + max(end - past.end, 0)
         dead = total - schedule.index.pending
         ratio = keeper.partition.settings.min_cleanable_dirty_ratio
@@ -135,7 +138,7 @@ class ScheduleCleaning:
         try:
             for work in thinning.steps():
                 await self._in_thread(work)
-        except OSError:
+        except (OSError, WaystationError):
             await self._in_thread(thinning.abandon)
             raise
 
