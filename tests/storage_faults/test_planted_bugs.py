@@ -8,7 +8,7 @@ from tests.storage_faults.lives import simulated
 from tests.storage_faults.operations import Trial
 from tests.storage_faults.test_random_lives import STEPS
 from waystation.model.offsets import Offset
-from waystation.storage import recovery, truncation
+from waystation.storage import checkpointing, recovery, truncation
 from waystation.storage.directory import DataDirectory
 from waystation.storage.index_file import IndexFile
 from waystation.storage.log import Log
@@ -122,7 +122,7 @@ def writes_a_start_that_the_log_does_not_reach(patch: Patch) -> None:
 
     patch.setattr(DataDirectory, "_starts", starts)
     patch.setattr(
-        DataDirectory, "_carry_out", lambda self, log, ticket: log.abandon_checkpoint(ticket)
+        DataDirectory, "_carry_out", lambda self, log, ticket: checkpointing.abandon(log, ticket)
     )
 
 

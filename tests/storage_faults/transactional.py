@@ -36,6 +36,7 @@ from waystation.model.topics import TopicSettings
 from waystation.records.batch import BatchBuilder, records_of
 from waystation.records.control import Marker, marker_batch, read_marker
 from waystation.records.header import batches, check, peek, stamp
+from waystation.storage import checkpointing
 from waystation.storage.cleanable import dirt_of
 from waystation.storage.compaction import Compaction
 from waystation.storage.disk import Disk
@@ -104,12 +105,12 @@ class TransactionalTrial(Lives):
 
     def _settle(self) -> None:
         """Let everything be safe, and nothing be left for recovery."""
-        flush, checkpoint = self.log.begin_flush(), self.log.begin_checkpoint()
+        flush, checkpoint = self.log.begin_flush(), checkpointing.begin(self.log)
         if flush is not None:
             flush.sync()
             self.log.finish_flush(flush)
         if checkpoint is not None:
-            self.log.carry_out(checkpoint)
+            checkpointing.carry_out(self.log, checkpoint)
         self.flushed_end = self.log.flushed_end
         assert self.flushed_end == self.log.recovery_point == self.log.log_end
 

@@ -23,7 +23,7 @@ from waystation.model.ids import NO_BROKER_EPOCH, BrokerEpoch, NodeId, TopicId, 
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.runtime.chance import Chance, SystemChance
-from waystation.storage import journal_replay, names
+from waystation.storage import checkpointing, journal_replay, names
 from waystation.storage.checkpoints import (
     CLEAN_ENDS,
     HIGH_WATERMARKS,
@@ -418,7 +418,7 @@ class DataDirectory:
         A checkpoint takes five syncs.  With a thousand busy partitions a small tail each is
         verified faster than that.
         """
-        dirty = [log for log in list(self.logs.values()) if log.needs_checkpoint]
+        dirty = [log for log in list(self.logs.values()) if checkpointing.is_needed(log)]
         least_bytes = self._recovery_bytes_max // max(len(dirty), 1)
         rounds = {log: self._skipped_rounds.get(log.name, 0) for log in dirty}
         due = [
@@ -434,7 +434,7 @@ class DataDirectory:
     def _begin_checkpoints(self, logs: list[Log]) -> list[tuple[Log, CheckpointTicket]]:
         if self.offline is not None:
             return []
-        begun = [(log, log.begin_checkpoint()) for log in logs if self.holds(log)]
+        begun = [(log, checkpointing.begin(log)) for log in logs if self.holds(log)]
         return [(log, ticket) for log, ticket in begun if ticket is not None]
 
     def _checkpoint(
@@ -459,7 +459,7 @@ class DataDirectory:
         if self.offline is not None:
             return
         try:
-            log.carry_out(ticket)
+            checkpointing.carry_out(log, ticket)
         except OSError as error:
             if not self.holds(log):
                 return  # Deleted meanwhile, and its directory with it.
@@ -467,7 +467,7 @@ class DataDirectory:
                 # A log's start is written down only as far as the log reaches on disk.
                 self._carry_out(log, ticket)
             elif error.errno in (*NO_SPACE, *NO_DESCRIPTORS):
-                log.abandon_checkpoint(ticket)
+                checkpointing.abandon(log, ticket)
                 _events.warning("checkpoint.skipped", partition=str(log.name), reason=str(error))
             else:
                 self.fail(f"cannot sync {log.path}: {error}")
@@ -540,7 +540,7 @@ class DataDirectory:
             with ThreadPoolExecutor(_CLOSING_THREADS, "closing") as pool:
                 list(pool.map(lambda one: self._carry_out(*one), begun))
         self._checkpoint([], {name: at for name, at in marks.items() if name in self.logs})
-        unsafe = [log for log in logs if log.needs_checkpoint]
+        unsafe = [log for log in logs if checkpointing.is_needed(log)]
         written = self._written[RECOVERY_POINTS] == self._recovery_points()
         if self.offline is None and not unsafe and written:
             self._leave_clean(life if life is not None else self.stopped_life)

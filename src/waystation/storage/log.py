@@ -9,10 +9,10 @@
 
 A log belongs to the loop's thread; only tickets (``tickets.py``) are for others.  Opening is in
 ``recovery.py``, finding batches in ``reader.py``, growing old in ``retention.py``, cutting in
-``truncation.py``, compacting in ``compaction.py``; what is around a log in ``surroundings.py``.
+``truncation.py``, compacting in ``compaction.py``, checkpoints in ``checkpointing.py``; what is
+around a log in ``surroundings.py``.
 """
 
-from collections import deque
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -26,8 +26,6 @@ from waystation.records.header import ONCE, BatchHeader, check, peek, stamp
 from waystation.records.once import entries_of
 from waystation.replication.epochs import EpochEnd
 from waystation.storage import names
-from waystation.storage.checkpoints import encode_epochs
-from waystation.storage.once_files import OnceChunk
 from waystation.storage.reader import LogSlice, Reader
 from waystation.storage.segment import Segment
 from waystation.storage.snapshots import encode_snapshot
@@ -35,13 +33,12 @@ from waystation.storage.surroundings import Appended, Home, Opened, Pending
 from waystation.storage.tickets import (
     NO_DESCRIPTORS,
     NO_SPACE,
-    CheckpointTicket,
     FlushTicket,
     Snapshot,
+    Unsaved,
 )
 from waystation.storage.txn_index import AbortedTxn
 from waystation.storage.unstable import EndedTransaction
-from waystation.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from waystation.storage.truncation import CutPlan
@@ -50,8 +47,6 @@ __all__ = ["FlushTicket", "Log", "LogSlice"]
 
 _INT32_MAX = (1 << 31) - 1
 _WRITE_BACK_BYTES = 1 << 20
-_ENDS_MAX = 16
-_events = get_logger("storage")
 
 
 class Log:
@@ -59,16 +54,11 @@ class Log:
 
     __slots__ = (
         "__weakref__",
-        "_aborting",
         "_bases",
         "_cuts",
-        "_ends",
-        "_epochs_changed",
         "_jitter_share",
         "_names_changed",
-        "_new_names",
         "_reader",
-        "_snapshots_due",
         "_unsynced",
         "_written_back",
         "active",
@@ -97,6 +87,7 @@ class Log:
         "snapshots",
         "swap",
         "topic_id",
+        "unsaved",
         "written_bytes",
     )
 
@@ -135,13 +126,10 @@ class Log:
         self.checkpointed_bytes = 0
         self._bases = [one.base_offset for one in opened.segments]
         self._reader = Reader(self.segments, self._bases)
-        self._aborting: list[Segment] | None = None
-        self._ends: deque[tuple[Offset, Segment, int]] = deque(maxlen=_ENDS_MAX)
         self._unsynced: list[Segment] = []
-        self._snapshots_due: list[Snapshot] = []
-        self._epochs_changed = opened.epochs_changed
+        self.unsaved = Unsaved(opened.epochs_changed)
         # The process before may have been killed between making a file and syncing its name.
-        self._names_changed = self._new_names = True
+        self._names_changed = True
         self._cuts = 0
         self.cutting = Lock()
         self._written_back = self.active.size_bytes
@@ -204,7 +192,7 @@ class Log:
         stamp(batch, 0, base, leader_epoch)
         self._write(batch, header, last, now)
         if self.epochs.assign(leader_epoch, base):
-            self._epochs_changed = True
+            self.unsaved.epochs_changed = True
         if idempotent:
             self.producers.note(header, base, now)
         return Appended(base, last, now)
@@ -221,6 +209,7 @@ class Log:
         """Remember idempotency keys no longer than the topic says; to be called again and again."""
         before = Millis(now - self.settings.idempotency_window_ms)
         self.once.expire(before)
+        self.once.let_go(self.once_files.written_to)
         self.once_files.forgotten = before
 
     def append_marker(
@@ -237,7 +226,7 @@ class Log:
         header = peek(batch)
         self._write(batch, header, base, now)
         if self.epochs.assign(leader_epoch, base):
-            self._epochs_changed = True
+            self.unsaved.epochs_changed = True
         self._note_end(self.producers.end(marker, base, header.max_timestamp, now), marker)
         self.plain_from = self.log_end
         return Appended(base, base, now)
@@ -248,7 +237,8 @@ class Log:
             return
         if self.active.txn_index is None:
             # A checkpoint must not vouch for a file whose name a crash may take.
-            self._new_names, self._aborting = True, None
+            self.unsaved.new_names = True
+            self._reader.forget_aborting()
         self.active.note_aborted(ended)
 
     def append_replicated(self, batch: memoryview, now: Millis) -> BatchHeader:
@@ -276,7 +266,7 @@ class Log:
         if not is_plain or header.is_control:
             self.plain_from = self.log_end
         if epoch >= 0 and self.epochs.assign(epoch, base):
-            self._epochs_changed = True
+            self.unsaved.epochs_changed = True
         marker = read_marker(batch) if header.is_control else None
         self._note_end(self.producers.replay(header, marker, now), marker)
         if header.attributes & ONCE:
@@ -302,7 +292,7 @@ class Log:
         except OSError as error:
             raise self._append_failed(error) from error
         self.log_end = end = Offset(last + 1)
-        self._ends.append((end, segment, size_bytes))
+        self._reader.ends.append((end, segment, size_bytes))
         self.size_bytes += nbytes
         self.written_bytes += nbytes
         if self.dirty_since is None:
@@ -369,23 +359,19 @@ class Log:
         except OSError as error:
             raise self.failed(error, "roll") from error
         self._unsynced.append(closed)
-        self._snapshots_due.append(self._snapshot())
+        self.unsaved.snapshots.append(self.snapshot())
         self.segments.append(fresh)
         self._bases.append(fresh.base_offset)
         self.active = fresh
-        self._names_changed = self._new_names = True
+        self._names_changed = self.unsaved.new_names = True
         self._written_back = 0
         return fresh
 
-    def _snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
+        """The producers as they are at the log's end."""
         return Snapshot(self.log_end, encode_snapshot(self.producers.active()))
 
     # --- syncing ------------------------------------------------------------------------
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether a crash could take something."""
-        return self.flushed_end < self.log_end
 
     def begin_flush(self) -> FlushTicket | None:
         """What a thread must sync so that everything appended so far is safe."""
@@ -414,81 +400,7 @@ class Log:
 
     def remember_end(self, safe_end: Offset) -> None:
         """Readers stop at what is safe, in these files or in the journal: let them find it."""
-        for known in reversed(self._ends):
-            if known[0] == safe_end:
-                self._reader.remember_safe(known)
-                return
-
-    @property
-    def needs_checkpoint(self) -> bool:
-        """Whether a crash now would leave recovery something to do."""
-        return self.recovery_point < self.log_end or self._epochs_changed
-
-    def begin_checkpoint(self) -> CheckpointTicket | None:
-        """What a thread must do so that recovery begins at the present end of the log."""
-        if not self.needs_checkpoint:
-            return None
-        everything = (*self.retired, *self.segments)
-        unchecked = [one for one in everything if one.next_offset > self.recovery_point]
-        try:
-            for segment in unchecked:
-                segment.save_indexes()
-            ticket = CheckpointTicket(
-                self.directory.disk,
-                self.path,
-                unchecked,
-                [*self._snapshots_due, self._snapshot()],
-                epochs=encode_epochs(self.epochs.entries) if self._epochs_changed else None,
-                new_names=self._new_names,
-                cuts=self._cuts,
-                once=self._fresh_keys(),
-                once_files=self.once_files,
-            )
-        except OSError as error:
-            if error.errno in NO_SPACE and self.directory.reserve.spend():
-                return self.begin_checkpoint()
-            failure = self.failed(error, "checkpoint")
-            _events.warning("checkpoint.skipped", partition=str(self.name), reason=str(failure))
-            return None
-        self._snapshots_due = []
-        self._epochs_changed = self._new_names = False
-        self.checkpointed_bytes = self.written_bytes
-        return ticket
-
-    def _fresh_keys(self) -> OnceChunk:
-        written_to = self.once_files.written_to
-        return OnceChunk(written_to, self.log_end, self.once.take_fresh(written_to, self.log_end))
-
-    def carry_out(self, ticket: CheckpointTicket) -> None:
-        """Do what a checkpoint takes, unless the log was cut or deleted meanwhile.  Any thread.
-
-        Older snapshots may go afterwards, but one per segment stays.  Nothing of what is
-        changed here is changed elsewhere but under the same lock: a snapshot must never
-        appear behind the back of whoever cuts the log.
-        """
-        with self.cutting:
-            if ticket.cuts != self._cuts:
-                return
-            ticket.sync()
-            self.recovery_point = ticket.end
-            for sync in ticket.indexes:
-                sync.owner.finish_sync(sync)
-            self._thin_out_snapshots(ticket)
-            self.once_files.drop_forgotten()
-
-    def _thin_out_snapshots(self, ticket: CheckpointTicket) -> None:
-        kept = {ticket.end, *self._bases}
-        written = dict.fromkeys([*self.snapshots, *(one.offset for one in ticket.snapshots)])
-        for offset in written:
-            if offset not in kept:
-                self.directory.disk.unlink(self.snapshot_path(offset))
-        self.snapshots = [offset for offset in written if offset in kept]
-
-    def abandon_checkpoint(self, ticket: CheckpointTicket) -> None:
-        """There was no space for it; the next one does what it was to do."""
-        self._epochs_changed = self._epochs_changed or ticket.epochs is not None
-        self._new_names = self._new_names or ticket.new_names
-        self.checkpointed_bytes = 0
+        self._reader.remember_safe(safe_end)
 
     def snapshot_path(self, offset: Offset) -> Path:
         """The snapshot of producers as they were before ``offset``."""
@@ -553,21 +465,10 @@ class Log:
 
         HOT: once per partition of a fetch of committed records that has something to read.
         """
-        if self._aborting is None:
-            self._aborting = [one for one in self.segments if one.txn_index is not None]
-        found: list[AbortedTxn] = []
-        for segment in self._aborting:
-            if segment.next_offset <= start or segment.txn_index is None:
-                continue
-            try:
-                for one in segment.txn_index.since(start):
-                    if one.first_offset < end:
-                        found.append(one)
-                    if one.last_stable >= end:
-                        return found
-            except OSError as error:
-                raise self.failed(error, "read") from error
-        return found
+        try:
+            return self._reader.aborted(start, end)
+        except OSError as error:
+            raise self.failed(error, "read") from error
 
     def epoch_end(self, epoch: LeaderEpoch) -> EpochEnd:
         """Where an epoch ends in this log."""
@@ -585,7 +486,7 @@ class Log:
         assert offset <= self.log_end, f"{self.name}: start {offset} past {self.log_end}"
         self.log_start = offset
         if self.epochs.advance_start(offset):
-            self._epochs_changed = True
+            self.unsaved.epochs_changed = True
         count = 0
         while count < len(self.segments) - 1 and self._bases[count + 1] <= offset:
             self.size_bytes -= self.segments[count].size_bytes
@@ -595,8 +496,6 @@ class Log:
             del self.segments[:count]
             del self._bases[:count]
             self._reader.forget()
-            self._ends.clear()
-            self._aborting = None
 
     @property
     def cuts(self) -> int:
@@ -613,15 +512,12 @@ class Log:
         self.segments[:] = segments
         self._bases[:] = [one.base_offset for one in segments]
         self.active = segments[-1]
-        self._aborting = None
         self._reader.forget()
-        self._ends.clear()
-        self._unsynced, self._snapshots_due = [], []
+        self._unsynced, self.unsaved = [], Unsaved(epochs_changed=True)
         self.log_end = self.flushed_end = log_end
         self.log_start = min(max(self.log_start, self._bases[0]), log_end)
         self.size_bytes = sum(one.size_bytes for one in segments)
         self._written_back = self.active.size_bytes
-        self._epochs_changed = self._new_names = True
         self._names_changed = False
         self.dirty_since = None
 
@@ -633,10 +529,8 @@ class Log:
         self.segments[at : at + len(old)] = [fresh]
         self._bases[at : at + len(old)] = [fresh.base_offset]
         self.size_bytes += fresh.size_bytes - sum(one.size_bytes for one in old)
-        self._aborting = None
         self._reader.forget_segments(old)
         self.plain_from = self.log_end
-        self._ends = deque((one for one in self._ends if one[1] not in old), maxlen=_ENDS_MAX)
         return True
 
     def reconfigure(self, settings: TopicSettings) -> None:
@@ -649,7 +543,7 @@ class Log:
         self.producers, self.epochs = other.producers, other.epochs
         self.once = other.once.copied()
         self.once_files.clear()
-        self._epochs_changed = True
+        self.unsaved.epochs_changed = True
 
     def truncate_to(self, offset: Offset, plan: "CutPlan | None" = None) -> None:
         """Cut everything from ``offset`` on: a follower's tail that no leader has.

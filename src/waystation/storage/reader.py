@@ -1,4 +1,4 @@
-"""Finding batches in the segments of a log, by offset and by time.
+"""Finding batches in the segments of a log, by offset and by time, and aborted transactions.
 
 1. A read gives whole batches, from the one that holds the offset asked for.
 2. A consumer that reads on, and one that waits at the end, are found without a search.
@@ -9,6 +9,7 @@ HOT: ``read`` runs once per partition of a fetch (benchmarks/storage/read.py).
 """
 
 from bisect import bisect_right
+from collections import deque
 from typing import NamedTuple
 
 from waystation.model.offsets import Millis, Offset
@@ -16,9 +17,13 @@ from waystation.records.batch import records_of
 from waystation.records.header import HEADER_BYTES, BatchHeader, peek
 from waystation.runtime.regions import FileRegion
 from waystation.storage.segment import Segment
+from waystation.storage.txn_index import AbortedTxn
 from waystation.storage.walk import BrokenBatchError, walk
 
 _PLACES_MAX = 16
+_ENDS_MAX = 16
+_End = tuple[Offset, Segment, int]
+"""An offset, and where in a segment the batches before it end."""
 
 
 class LogSlice(NamedTuple):
@@ -31,20 +36,26 @@ class LogSlice(NamedTuple):
 class Reader:
     """Reads the segments it was given, which their log changes."""
 
-    __slots__ = ("_bases", "_places", "_safe", "_segments")
+    __slots__ = ("_aborting", "_bases", "_places", "_safe", "_segments", "ends")
 
     def __init__(self, segments: list[Segment], bases: list[Offset]) -> None:
         self._segments = segments
         self._bases = bases
         self._places: dict[int, tuple[Segment, int]] = {}
-        self._safe: tuple[Offset, Segment, int] | None = None
+        self._safe: _End | None = None
+        self._aborting: list[Segment] | None = None
+        self.ends: deque[_End] = deque(maxlen=_ENDS_MAX)
+        """The latest ends of the log, which appends leave here."""
 
-    def remember_safe(self, end: tuple[Offset, Segment, int]) -> None:
+    def remember_safe(self, safe_end: Offset) -> None:
         """Most reads stop at this offset: what follows it is not safe yet.
 
         HOT: once per group commit and partition.
         """
-        self._safe = end
+        for end in reversed(self.ends):
+            if end[0] == safe_end:
+                self._safe = end
+                return
 
     def remember(self, offset: Offset, segment: Segment, position: int) -> None:
         """The batch that begins with ``offset`` begins, or will begin, at ``position``."""
@@ -56,11 +67,18 @@ class Reader:
     def forget(self) -> None:
         """Segments were cut or dropped."""
         self._places.clear()
-        self._safe = None
+        self._safe = self._aborting = None
+        self.ends.clear()
 
     def forget_segments(self, gone: list[Segment]) -> None:
         """Others stand in the place of these."""
         self._places = {at: place for at, place in self._places.items() if place[0] not in gone}
+        self.ends = deque((end for end in self.ends if end[1] not in gone), _ENDS_MAX)
+        self._aborting = None
+
+    def forget_aborting(self) -> None:
+        """A segment that had no aborted transaction is about to have one."""
+        self._aborting = None
 
     def read(self, offset: Offset, max_bytes: int, upto: Offset, at_least_one: bool) -> LogSlice:
         """Whole batches from the one that holds ``offset``, all of them before ``upto``."""
@@ -121,6 +139,21 @@ class Reader:
             return None
         records = self._records(segment, *found)
         return next(((one[0], one[1]) for one in records if one[1] == newest), None)
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
+        """The aborted transactions that reach into ``[start, end)``, by their markers."""
+        if self._aborting is None:
+            self._aborting = [one for one in self._segments if one.txn_index is not None]
+        found: list[AbortedTxn] = []
+        for segment in self._aborting:
+            if segment.next_offset <= start or segment.txn_index is None:
+                continue
+            for one in segment.txn_index.since(start):
+                if one.first_offset < end:
+                    found.append(one)
+                if one.last_stable >= end:
+                    return found
+        return found
 
     def _find(self, offset: Offset) -> tuple[Segment, int] | None:
         """Where the batch lies that holds ``offset``, or the next one."""

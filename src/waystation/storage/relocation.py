@@ -19,7 +19,7 @@ from pathlib import Path
 from waystation.model.errors import StorageError, WaystationError
 from waystation.model.offsets import Millis, Offset
 from waystation.records.header import BatchHeader, batches, peek
-from waystation.storage import names
+from waystation.storage import checkpointing, names
 from waystation.storage.directory import DataDirectory
 from waystation.storage.identity import encode_partition_metadata
 from waystation.storage.log import Log
@@ -132,9 +132,9 @@ def settle(future: Log) -> None:
     if ticket is not None:
         ticket.sync()
         future.finish_flush(ticket)
-    checkpoint = future.begin_checkpoint()
+    checkpoint = checkpointing.begin(future)
     if checkpoint is not None:
-        future.carry_out(checkpoint)
+        checkpointing.carry_out(future, checkpoint)
 
 
 def leave(future: Log) -> None:

@@ -69,6 +69,19 @@ class Snapshot(NamedTuple):
     content: bytes
 
 
+class Unsaved:
+    """What the next checkpoint of a log has to write, besides batches and their indexes."""
+
+    __slots__ = ("epochs_changed", "new_names", "snapshots")
+
+    def __init__(self, epochs_changed: bool) -> None:
+        self.epochs_changed = epochs_changed
+        self.new_names = True
+        """Whether a file was made since the last one."""
+        self.snapshots: list[Snapshot] = []
+        """One for each segment that was begun since."""
+
+
 class CheckpointTicket:
     """After ``sync`` recovery need not look at anything before ``end``.
 
