@@ -1,13 +1,16 @@
 """Requests that somebody between caller and node could read in another way, byte by byte."""
 
 import asyncio
+import itertools
 import json
+import random
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.soak import count
 
 from waystation.gateway import app
 from waystation.gateway.app import App, HttpServer, serve_http
@@ -23,6 +26,15 @@ GARBAGE = b"\x01\x02\r\n\r\n"
 SOCKET = b"GET /wait HTTP/1.1\r\n" + HOST + b"connection: Upgrade\r\nupgrade: websocket\r\n"
 KEY = b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 VERSION = b"sec-websocket-version: 13\r\n"
+WHOLE = (
+    GET,
+    GET.replace(b"GET", b"HEAD"),
+    GET.replace(b"/wait", b"/nothing"),
+    POST + b"content-length: 12\r\n\r\n" + BODY,
+    POST + b"transfer-encoding: chunked\r\n\r\n" + CHUNKED + b"a: b\r\n\r\n",
+    POST + b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: 12\r\n\r\n" + BODY,
+    POST + b"content-length: 792\r\n\r\n" + b"\r\n\r\nGET / HTTP/1.1\r\n\r\n" * 36,
+)
 EVENTS: list[str] = []
 
 
@@ -259,3 +271,23 @@ async def test_what_was_sent_ahead_at_once_is_parsed_in_its_turn() -> None:
             writer.write(GET * 3_000 + GARBAGE)
 
             assert statuses(await reader.read()) == [200] * 3_000 + [400]
+
+
+@pytest.mark.parametrize("seed", range(count(6, 300)))
+async def test_however_it_is_cut_what_was_sent_means_the_same(seed: int) -> None:
+    chance = random.Random(seed)
+    length = b"content-length: 12\r\n"
+    sent = b"".join(chance.choices(WHOLE, k=chance.randint(1, 40)))
+    sent += b"POST /echo HTTP/1.1\r\n" + length + b"connection: close\r\n\r\n" + BODY
+    async with served() as server:
+        EVENTS.append("go on")
+        together = statuses(await told(server, sent))
+        async with connected(server) as (reader, writer):
+            cuts = sorted(chance.sample(range(len(sent)), min(len(sent), chance.randint(1, 30))))
+            for begin, end in itertools.pairwise([0, *cuts, len(sent)]):
+                writer.write(sent[begin:end])
+                await asyncio.sleep(chance.choice((0, 0, 0.001)))
+            apart = statuses(await reader.read())
+
+    assert together == apart
+    assert together[-1] == 415

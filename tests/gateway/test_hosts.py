@@ -17,7 +17,8 @@ from waystation.testing.process import BrokerProcess
 LOOPBACK = ["localhost", "localhost:8090", "LOCALHOST", "a.localhost:1", "127.0.0.1:8090"]
 LOOPBACK += ["127.8.0.1", "[::1]:8090", "[::1]"]
 NAMES = ["evil.example", "evil.example:8090", "localhost.evil.example", "127.0.0.1.evil.example"]
-NAMES += ["evillocalhost", "", ":80", "[", "127.0.0.1@evil.example"]
+NAMES += ["evillocalhost", "", ":80", "[", "127.0.0.1@evil.example", "localhost:80@evil.example"]
+NAMES += ["[::1]evil.example", "localhost:evil"]
 ADDRESSES = ["192.168.0.7:8090", "[fe80::1]:8090"]
 
 

@@ -11,6 +11,7 @@ A browser always names the host: who names none is no browser, and is answered.
 """
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -18,6 +19,7 @@ from waystation.gateway.problems import ProblemError, refusal
 
 __all__ = ["Hosts"]
 
+_HOST: Final = re.compile(r"(?:\[([^\]]*)\]|([^:\[]*))(?::\d*)?")
 _KNOWN_MOST: Final = 256
 _LOOPBACK_NAMES: Final = ("localhost", ".localhost")
 
@@ -56,9 +58,9 @@ class Hosts:
 
 
 def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
+    """The name or address; what has something else where the port should be is left as it is."""
+    found = _HOST.fullmatch(host)
+    return host if found is None else found[1] or found[2]
 
 
 def _is_loopback(name: str) -> bool:
