@@ -6,7 +6,6 @@ replaced, everything else stays as it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.peers.machine import busy
@@ -42,14 +41,6 @@ _COLUMNS = {
     "client_cpu_ms_per_mb": "clients' CPU ms/MB",
     "machine_busy": "cores busy",
 }
-
-
-def replaced(page: str, name: str, body: str) -> str:
-    """The page with the body of one block exchanged."""
-    block = re.compile(rf"(<!-- {name}:[^>]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-    if len(block.findall(page)) != 1:
-        raise ValueError(f"the page has no block {name}, or several")
-    return block.sub(lambda found: f"{found[1]}\n{body.strip()}\n\n{found[2]}", page)
 
 
 def figures_text(measured: Measured, facts: Mapping[str, object], arguments: str) -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from benchmarks.profiles.__main__ import PAGE, medians, texts
+from benchmarks.profiles.__main__ import PAGE, texts
 from benchmarks.profiles.measuring import ProfiledPeer, figures
 from benchmarks.profiles.page import FIGURES, figures_text, margins, picture, verdict
 from benchmarks.profiles.plan import CLIENTS, MAX, PROFILES, QUICK_RATES, RATES, TYPICAL_RATE, steps
-from benchmarks.sizing.page import replaced
+from benchmarks.report.measured_page import medians, replaced
 from hypothesis import given
 from hypothesis import strategies as st
 

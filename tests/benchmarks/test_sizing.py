@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.sizing.__main__ import PAGE, medians, texts
+from benchmarks.report.measured_page import medians, replaced
+from benchmarks.sizing.__main__ import PAGE, texts
 from benchmarks.sizing.measuring import figures
-from benchmarks.sizing.page import FIGURES, MACHINES, PLAN, costs_of, plan_text, replaced
+from benchmarks.sizing.page import FIGURES, MACHINES, PLAN, costs_of, plan_text
 from benchmarks.sizing.plan import LARGEST_PARTITION_GB, Costs, Goal, plan
 from benchmarks.sizing.steps import STEPS
 from hypothesis import given
