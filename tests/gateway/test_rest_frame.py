@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import zstandard
 from tests.support.http_client import HttpClient
 
 from waystation.gateway.app import App, HttpServer, serve_http
-from waystation.gateway.bodies import Limits
+from waystation.gateway.bodies import Limits, read_body
 from waystation.gateway.openapi import described
 from waystation.gateway.problems import problem_of
 from waystation.gateway.routes import Call, Params, Reply, Route
@@ -206,6 +207,31 @@ async def test_a_body_that_grows_over_the_limit_is_refused(encoding: str) -> Non
         assert (await raw(server, strange))[0] == 415
 
     assert status == 413, told
+
+
+@pytest.mark.parametrize("pack", [partial(gzip.compress, mtime=0), zstandard.compress])
+async def test_a_small_body_that_becomes_a_large_one_does_not_hold_up_the_loop(
+    pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    beside = asyncio.to_thread
+
+    async def noted(work: Callable[..., Any], *arguments: Any) -> Any:
+        threads.append(work.__name__)
+        return await beside(work, *arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", noted)
+    headers = {b"content-encoding": b"zstd" if pack is zstandard.compress else b"gzip"}
+    for size_bytes, times in ((7_000_000, 1), (7_000, 0)):
+        threads.clear()
+        content = b" " * size_bytes
+
+        async def receive(packed: bytes = pack(content)) -> dict[str, Any]:
+            assert len(packed) < 8_000
+            return {"type": "http.request", "body": packed}
+
+        assert await read_body(headers, receive, Limits()) == content
+        assert len(threads) == times
 
 
 async def test_a_body_without_a_length_is_bounded() -> None:

@@ -129,25 +129,32 @@ async def _unpacked(encoding: str, body: bytes, limit_bytes: int) -> bytes:
             field="Content-Encoding",
             remedy="gzip, zstd or nothing at all",
         )
-    if len(body) <= _BESIDE_THE_LOOP_BYTES // 8:
-        return unpack(body, limit_bytes)
-    return await asyncio.to_thread(unpack, body, limit_bytes)
+    plain: bytes | None = None
+    if len(body) <= _BESIDE_THE_LOOP_BYTES:
+        plain = unpack(body, min(_BESIDE_THE_LOOP_BYTES, limit_bytes))
+    if plain is None:  # a small one may become a large one
+        plain = await asyncio.to_thread(unpack, body, limit_bytes)
+    if plain is None:
+        raise _too_large(limit_bytes)
+    return plain
 
 
-def _gunzip(body: bytes, limit_bytes: int) -> bytes:
+def _gunzip(body: bytes, limit_bytes: int) -> bytes | None:
+    """What was packed; nothing if it is larger than the limit."""
     unpacking = zlib.decompressobj(_GZIP)
     try:
         plain = unpacking.decompress(body, limit_bytes + 1)
     except zlib.error as error:
         raise _not_packed("gzip", str(error)) from None
     if len(plain) > limit_bytes:
-        raise _too_large(limit_bytes)
+        return None
     if not unpacking.eof or unpacking.unused_data:
         raise _not_packed("gzip", "it is cut short, or something follows it")
     return plain
 
 
-def _unzstd(body: bytes, limit_bytes: int) -> bytes:
+def _unzstd(body: bytes, limit_bytes: int) -> bytes | None:
+    """As ``_gunzip``."""
     import zstandard
 
     # The window too is the sender's choice, and is taken before anything is unpacked.
@@ -157,7 +164,7 @@ def _unzstd(body: bytes, limit_bytes: int) -> bytes:
         # Only the reader can be bounded, only the other knows whether the frame was whole.
         with unpacking.stream_reader(body) as reader:
             if len(reader.read(limit_bytes + 1)) > limit_bytes:
-                raise _too_large(limit_bytes)
+                return None
         plain = whole.decompress(body)
     except zstandard.ZstdError as error:
         raise _not_packed("zstd", str(error)) from None
