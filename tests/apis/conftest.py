@@ -146,3 +146,36 @@ def make_node(tmp_path: Path) -> Iterator[MakeNode]:
     yield make
     for running in made:
         running.stop()
+
+
+@pytest.fixture(scope="module")
+def tidy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
+    """A node that looks after its logs all the time."""
+    options = {
+        "log_retention_check_interval_ms": "1",
+        "log_flush_offset_checkpoint_interval_ms": "1",
+        "log_cleaner_backoff_ms": "20",
+        "recovery_bytes_max": "0",
+    }
+    with ThreadedNode(tmp_path_factory.mktemp("tidy") / "data", **options) as running:
+        yield running
+
+
+@pytest.fixture
+def tidily(tidy: ThreadedNode) -> Iterator[Asking]:
+    with Asking(*tidy.address) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def lazy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
+    """A node that syncs nothing unless a topic wants it."""
+    options = {"log_flush_offset_checkpoint_interval_ms": "3600000"}
+    with ThreadedNode(tmp_path_factory.mktemp("lazy") / "data", **options) as running:
+        yield running
+
+
+@pytest.fixture
+def lazily(lazy: ThreadedNode) -> Iterator[Asking]:
+    with Asking(*lazy.address) as connected:
+        yield connected

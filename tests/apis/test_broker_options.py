@@ -11,13 +11,14 @@ import pytest
 
 import tests.apis.test_group_options
 import tests.apis.test_share_options
+import tests.apis.test_topic_options
 import tests.apis.test_transaction_options  # noqa: F401, what these show is shown
 from tests.apis.asking import BROKER, TOPIC, Asking, fetch_request, session_request
 from tests.apis.clustering import ThreadedCluster
 from tests.apis.conftest import MakeNode
 from tests.apis.kit import HungUpError, ThreadedNode, batch_of
 from tests.apis.options import shown, shows
-from tests.apis.test_topic_options import (
+from tests.apis.topic_options import (
     BATCH,
     HOUR,
     fill,
