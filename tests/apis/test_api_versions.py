@@ -85,6 +85,7 @@ def test_our_own_apis_have_numbers_far_from_kafkas(client: Asking) -> None:
         ApiKey.QUEUE_STATUS,
         ApiKey.FIND_MESSAGES,
         ApiKey.PRODUCE_ONCE,
+        ApiKey.ONCE_KEYS,
         ApiKey.REDRIVE_DEAD_LETTERS,
         ApiKey.DESCRIBE_REDRIVE,
         ApiKey.CANCEL_REDRIVE,

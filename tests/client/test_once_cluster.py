@@ -9,6 +9,7 @@ import pytest
 from waystation import Admin, Producer
 from waystation.client.errors import ClosedError
 from waystation.client.once import IdempotencyConflictError
+from waystation.model.ids import TopicPartition
 from waystation.records.once import hash_of
 from waystation.testing.cluster import LocalCluster
 
@@ -32,8 +33,8 @@ def knows(cluster: LocalCluster, node: int, key: bytes) -> int | None:
     return None if found is None else found.offset
 
 
-def in_sync(cluster: LocalCluster) -> tuple[int, ...]:
-    partition = cluster.partition("orders")
+def in_sync(cluster: LocalCluster, topic: str = "orders") -> tuple[int, ...]:
+    partition = cluster.partition(topic)
     return () if partition is None else partition.in_sync
 
 
@@ -74,3 +75,47 @@ async def test_a_key_whose_message_was_cut_off_is_free_again(cluster: LocalClust
         with pytest.raises(IdempotencyConflictError):
             await producer.send("orders", b"lost", idempotency_key="a")
     assert (repeated.offset, repeated.replayed) == (1, True)
+
+
+@pytest.mark.timeout(120)
+async def test_a_replica_made_anew_knows_keys_whose_messages_are_gone(
+    cluster: LocalCluster,
+) -> None:
+    one, other, fresh = cluster.ids
+    where = TopicPartition("kept", 0)
+    count = 3_000
+    async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
+        await admin.create_topic("kept", assignments={0: [one, other]})
+        sent = await asyncio.gather(
+            *(producer.send("kept", b"x", idempotency_key=f"{n}") for n in range(count))
+        )
+        await admin.delete_records({where: sent[-1].offset})
+        last = await producer.send("kept", b"y", idempotency_key="last")
+
+        await admin.alter_reassignments({where: [fresh, one]})
+        await cluster.until(lambda: fresh in in_sync(cluster, "kept"), what="it is in sync")
+        await admin.elect_leaders()
+        await cluster.until(lambda: leads(cluster, fresh), what="the new one leads")
+        assert log_start(cluster, fresh) == sent[-1].offset
+        for number in (0, 1_234, count - 1):
+            again = await producer.send("kept", b"x", idempotency_key=f"{number}")
+            assert (again.replayed, again.offset) == (True, sent[number].offset)
+        assert (await producer.send("kept", b"y", idempotency_key="last")).offset == last.offset
+
+        await cluster.kill(fresh)
+        await cluster.until(lambda: leads(cluster, one), what="the old one leads")
+        await cluster.start(fresh)
+        await cluster.until(lambda: fresh in in_sync(cluster, "kept"), what="it is in sync")
+        await admin.elect_leaders()
+        await cluster.until(lambda: leads(cluster, fresh), what="the new one leads again")
+        again = await producer.send("kept", b"x", idempotency_key="0")
+        assert (again.replayed, again.offset) == (True, 0)
+
+
+def leads(cluster: LocalCluster, node: int) -> bool:
+    partition = cluster.nodes[node].broker.replicas.find("kept", 0)
+    return partition is not None and partition.leading
+
+
+def log_start(cluster: LocalCluster, node: int) -> int:
+    return cluster.nodes[node].broker.replicas.get("kept", 0).log_start

@@ -40,6 +40,7 @@ WITHOUT_TWIN = [
     (ApiKey.QUEUE_STATUS, 0),
     (ApiKey.FIND_MESSAGES, 0),
     (ApiKey.PRODUCE_ONCE, 0),
+    (ApiKey.ONCE_KEYS, 0),
     (ApiKey.DESCRIBE_VIEWS, 0),
     (ApiKey.COUNT_MATCHING, 0),
     (ApiKey.REDRIVE_DEAD_LETTERS, 0),

@@ -1,5 +1,8 @@
 """Idempotency keys, in bytes, as ``docs/protocol/idempotency.md`` has them."""
 
+from uuid import UUID
+
+from waystation.messages.once_keys import OnceKeysRequest, OnceKeysResponse
 from waystation.messages.produce_once import (
     OncePlace,
     ProduceOnceRequest,
@@ -23,5 +26,15 @@ ONCE: list[tuple[Message, int, str]] = [
         0,
         "00000000 0000 00 03 00 0000000000000009 00000000000003e8 00 "
         "01 0000000000000007 00000000000003e7 00 00",
+    ),
+    (
+        OnceKeysRequest(topic_id=UUID(int=7), partition=3, leader_epoch=2, end=-1, page=0),
+        0,
+        "00000000000000000000000000000007 00000003 00000002 ffffffffffffffff 00000000 00",
+    ),
+    (
+        OnceKeysResponse(end=9, next_page=-1, keys=b""),
+        0,
+        "00000000 0000 00 0000000000000009 ffffffff 01 00",
     ),
 ]

@@ -57,7 +57,7 @@ OWN_APIS = {
     "views.md": (ApiKey.DESCRIBE_VIEWS, ApiKey.COUNT_MATCHING),
     "queues.md": (ApiKey.QUEUE_STATUS,),
     "finding.md": (ApiKey.FIND_MESSAGES,),
-    "idempotency.md": (ApiKey.PRODUCE_ONCE,),
+    "idempotency.md": (ApiKey.PRODUCE_ONCE, ApiKey.ONCE_KEYS),
     "dead-letters.md": (
         ApiKey.REDRIVE_DEAD_LETTERS,
         ApiKey.DESCRIBE_REDRIVE,

@@ -20,8 +20,10 @@ from waystation.model.ids import LeaderEpoch
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import DAY_MS, TopicSettings
 from waystation.records.header import mark_once, peek
-from waystation.records.once import HEADER_NAME, hash_of, once_batch
+from waystation.records.once import HEADER_NAME, OnceEntry, hash_of, once_batch
 from waystation.storage.disk import Disk, DiskFile
+from waystation.storage.once_inheriting import Inheritance
+from waystation.storage.once_window import OnceWindow
 from waystation.storage.settings import StorageSettings
 from waystation.storage.truncation import CutPlan
 from waystation.testing.disk import PowerLossError
@@ -42,6 +44,7 @@ class OnceTrial(Trial):
     def __init__(self, seed: int, disk: Disk, path: Path, crash: Callable[[], Disk]) -> None:
         super().__init__(seed, disk, path, crash)
         self.used: list[Used] = []
+        self.inherited: list[Used] = []
         self.lossy = False
         self.looked_at = 0
 
@@ -124,10 +127,18 @@ class OnceTrial(Trial):
         self.was_truncated = True
 
     def begin_elsewhere(self) -> None:
-        """The keys are another log's from now on."""
-        self.lossy = True
-        super().begin_elsewhere()
-        self.used, self.lossy = [], False
+        """The keys are the leader's from now on, who knows of some before the log's beginning."""
+        origin = self.new_origin = self.log.log_end + self.chance.randrange(1, 1_000)
+        self.was_truncated = self.lossy = True
+        offsets = sorted(self.chance.sample(range(origin), min(origin, 3)))
+        self.inherited = [
+            Used(b"key-%d" % self.chance.getrandbits(60), offset, self.now, self.now - 7)
+            for offset in offsets
+        ]
+        inheritance = Inheritance(self.log, Offset(origin), _pages(self.inherited))
+        inheritance.work()
+        inheritance.begin(self.log.start_at)
+        self._adopt_origin()
 
     def crash_and_damage_keys(self) -> None:
         """What the disk has of keys is not what was written; power may be lost meanwhile too."""
@@ -156,7 +167,7 @@ class OnceTrial(Trial):
 
     def _adopt_origin(self) -> None:
         super()._adopt_origin()
-        self.used = []
+        self.used, self.inherited, self.lossy = self.inherited, [], False
 
     # --- what must hold -------------------------------------------------------------------------
 
@@ -199,6 +210,23 @@ _ACTIONS: Weighted = (
     (OnceTrial.crash_and_damage_keys, 2),
     (OnceTrial.run_out_of_space, 4),
 )
+
+
+def _pages(inherited: list[Used]) -> list[bytes]:
+    """As a leader tells them."""
+    window, pages, page = OnceWindow(), list[bytes](), 0
+    window.note(
+        OnceEntry(
+            hash_of(one.key), Offset(one.offset), b"f" * 8, Millis(one.at), Millis(one.timestamp)
+        )
+        for one in inherited
+    )
+    while page >= 0:
+        packed, page = window.page(
+            page, Offset(inherited[-1].offset + 1) if inherited else Offset(0)
+        )
+        pages.append(packed)
+    return pages
 
 
 class _Full:

@@ -12,6 +12,7 @@ from waystation.model.offsets import Offset
 from waystation.storage import recovery
 from waystation.storage.disk import Disk, RealDisk
 from waystation.storage.once_files import OnceChunk, OnceFiles
+from waystation.storage.once_inheriting import Inheritance
 from waystation.storage.once_window import OnceWindow
 
 SEEDS_PER_TEST = 50
@@ -98,7 +99,18 @@ def does_not_write_what_it_mended(patch: Patch) -> None:
     patch.setattr(OnceFiles, "mend", lambda *_: None)
 
 
+def begins_before_its_keys_are_named(patch: Patch) -> None:
+    honest = Inheritance.begin
+
+    def begin(inheritance: Inheritance, start: Callable[[Offset], None]) -> None:
+        start(inheritance.offset)
+        honest(inheritance, lambda _: None)
+
+    patch.setattr(Inheritance, "begin", begin)
+
+
 BUGS = (
+    begins_before_its_keys_are_named,
     does_not_write_what_it_mended,
     vouches_before_keys_are_synced,
     keeps_keys_of_a_tail_that_was_cut,

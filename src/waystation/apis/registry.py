@@ -62,6 +62,7 @@ from waystation.apis import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    once_keys,
     prepare_txn,
     produce,
     produce_once,
@@ -185,5 +186,6 @@ APIS: dict[ApiKey, Api] = dict(
         _api(ApiKey.QUEUE_STATUS, queue_status.answer),
         _api(ApiKey.FIND_MESSAGES, find_messages.answer),
         _api(ApiKey.PRODUCE_ONCE, produce_once.answer),
+        _api(ApiKey.ONCE_KEYS, once_keys.answer),
     ]
 )

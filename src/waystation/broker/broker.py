@@ -37,6 +37,7 @@ from waystation.broker.housekeeping import Housekeeping
 from waystation.broker.in_sync import InSync
 from waystation.broker.keepsakes import Keepsakes
 from waystation.broker.key_finding import KeyFinding
+from waystation.broker.key_gathering import KeyGathering
 from waystation.broker.long_polls import LongPolls
 from waystation.broker.markers import Markers
 from waystation.broker.membership import Membership, Place
@@ -350,7 +351,13 @@ class Broker:
             self.peers,
             lambda: self.broker_epoch,
             lambda: self.image.revision,
-            Copying(lambda: self.settings, follower_throttle, clock, registry),
+            Copying(
+                lambda: self.settings,
+                follower_throttle,
+                clock,
+                registry,
+                KeyGathering(self.peers),
+            ),
         )
         self._in_sync = InSync(
             self.node,

@@ -2,16 +2,20 @@
 
 ``replication/follower.py`` decides; this carries it out on the partition's log, and tells those who
 watch.  Nothing here waits: a log is never seen between two of its states.  A cut that would keep
-the loop for long is prepared first, while the leader is asked again (``cuts.py``).
+the loop for long is prepared first, while the leader is asked again (``cuts.py``); so is what a log
+inherits that begins anew (``key_gathering.py``).
 """
 
 from collections.abc import Callable
 
 from waystation.broker.cuts import Cuts
+from waystation.broker.key_gathering import KeyGathering
 from waystation.broker.settings import BrokerSettings
 from waystation.broker.throttle import FollowerThrottle
 from waystation.model.errors import CorruptBatchError, WaystationError
+from waystation.model.offsets import Offset
 from waystation.partition.partition import Partition
+from waystation.records.header import check
 from waystation.replication.follower import (
     Answer,
     Append,
@@ -38,8 +42,10 @@ class Copying:
         throttle: FollowerThrottle,
         clock: Clock,
         registry: Registry,
+        keys: KeyGathering,
     ) -> None:
         self.settings = settings
+        self.keys = keys
         self.throttle = throttle
         self.clock = clock
         # Waits are counted in steady time, records dated by the wall's.
@@ -71,7 +77,15 @@ class Copying:
             return step
         if isinstance(step, Truncate) and not self.cuts.ready(partition, step.offset):
             return state.failed(question, self.steady.now())
+        beginning = _beginning(partition, step)
+        if beginning is not None and not self.keys.ready(
+            partition, state.leader, state.epoch, beginning
+        ):
+            return state.failed(question, self.steady.now())
         try:
+            if beginning is not None:
+                _events.info("replica.begins", partition=str(partition.name), at=beginning)
+                self.keys.begin(partition, beginning)
             self._do(partition, step)
         except (WaystationError, OSError) as error:
             self._refused.add()
@@ -97,9 +111,6 @@ class Copying:
             case Truncate():
                 self._tell_cut(partition, step)
                 partition.truncate_to(step.offset, self.cuts.take(partition))
-            case StartAnew():
-                _events.info("replica.begins", partition=str(partition.name), at=step.offset)
-                partition.start_at(step.offset)
             case _:
                 pass
 
@@ -116,3 +127,20 @@ class Copying:
             _events.error("replica.cut.committed", **facts)
         else:
             _events.info("replica.cut", **facts)
+
+
+def _beginning(partition: Partition, step: Step) -> Offset | None:
+    """Where the log has to begin anew before a step is done; ``None``: it goes on.
+
+    A leader's log may begin in the midst of a batch, which it sends whole: a log that has nothing
+    yet then begins with that batch.
+    """
+    if isinstance(step, StartAnew):
+        return step.offset
+    if not isinstance(step, Append) or not step.data or partition.log_start != partition.log_end:
+        return None
+    try:
+        first = check(step.data)
+    except CorruptBatchError:
+        return None  # whoever appends it tells
+    return first.base_offset if first.base_offset < partition.log_end <= first.last_offset else None

@@ -69,6 +69,7 @@ class Followers:
         for talk in talks.values():
             await talk.aclose()
         await self._copying.cuts.aclose()
+        await self._copying.keys.aclose()
 
     def _obey(self, partition: Partition) -> None:
         """Follow whoever leads now, from where this replica stands."""

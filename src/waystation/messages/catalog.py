@@ -108,6 +108,7 @@ from waystation.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from waystation.messages.once_keys import OnceKeysRequest, OnceKeysResponse
 from waystation.messages.prepare_txn import PrepareTxnRequest, PrepareTxnResponse
 from waystation.messages.produce import ProduceRequest, ProduceResponse
 from waystation.messages.produce_once import ProduceOnceRequest, ProduceOnceResponse
@@ -250,6 +251,7 @@ MESSAGES: dict[ApiKey, tuple[type[Message], type[Message]]] = {
     ApiKey.QUEUE_STATUS: (QueueStatusRequest, QueueStatusResponse),
     ApiKey.FIND_MESSAGES: (FindMessagesRequest, FindMessagesResponse),
     ApiKey.PRODUCE_ONCE: (ProduceOnceRequest, ProduceOnceResponse),
+    ApiKey.ONCE_KEYS: (OnceKeysRequest, OnceKeysResponse),
 }
 
 

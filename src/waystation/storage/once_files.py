@@ -169,6 +169,14 @@ class OnceFiles:
         while self._files and self._files[0].newest < self.forgotten:
             self._disk.unlink(self._path / self._files.pop(0).name)
 
+    def adopt(self, name: str, chunk: OnceChunk) -> None:
+        """The log was emptied, and begins with a chunk that is in a file of its own; if any."""
+        self._files = []
+        if chunk.entries:
+            self._files.append(_File(name))
+            self._files[-1].add(chunk)
+        self.written_to = chunk.end
+
     # --- cutting --------------------------------------------------------------------------------
 
     def cut(self, offset: Offset) -> bool:

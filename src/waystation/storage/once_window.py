@@ -17,7 +17,7 @@ from typing import Final
 from waystation.model.offsets import Millis, Offset
 from waystation.records.once import OnceEntry
 
-__all__ = ["ENTRY_BYTES", "OnceWindow", "entries_before", "newest_in"]
+__all__ = ["ENTRY_BYTES", "PAGES", "OnceWindow", "entries_before", "newest_in"]
 
 _ENTRY = Struct(">16sq8sqq")
 ENTRY_BYTES: Final = _ENTRY.size
@@ -27,6 +27,10 @@ _AT: Final = 32
 _BUCKET_SHIFT: Final = 4
 _BUCKETS: Final = 1 << (16 - _BUCKET_SHIFT)
 _BUCKETS_PER_TURN: Final = 64
+_PAGE_BYTES: Final = 64 << 10
+_BUCKETS_PER_PAGE: Final = 512
+PAGES: Final = _BUCKETS
+"""So many there may be, some of them passed over."""
 _NEVER: Final = Offset((1 << 63) - 1)
 
 
@@ -63,6 +67,22 @@ class OnceWindow:
             # Sixteen bytes of something else; begin before them.
             at = bucket.rfind(hashed, 0, at + len(hashed) - 1)
         return None if at < 0 else OnceEntry._make(_ENTRY.unpack_from(bucket, at))
+
+    def page(self, first: int, end: Offset) -> tuple[bytes, int]:
+        """Some of the keys before ``end``, and which page is next; -1 if there is none.
+
+        Keys of one page, and pages, are in the order in which ``load`` wants them.
+        """
+        if not self._buckets:
+            return b"", -1
+        packed, number = bytearray(), first
+        last = min(first + _BUCKETS_PER_PAGE, _BUCKETS)
+        while number < last and len(packed) < _PAGE_BYTES:
+            bucket = self._buckets.get(number)
+            if bucket is not None:
+                packed += bucket[: _place(bucket, end)]
+            number += 1
+        return bytes(packed), number if number < _BUCKETS else -1
 
     # --- what the log says ----------------------------------------------------------------------
 

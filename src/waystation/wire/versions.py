@@ -98,6 +98,7 @@ class ApiKey(IntEnum):
     QUEUE_STATUS = 10_040
     FIND_MESSAGES = 10_050
     PRODUCE_ONCE = 10_060
+    ONCE_KEYS = 10_061
 
 
 class Versions(NamedTuple):
@@ -202,4 +203,5 @@ SPOKEN: dict[ApiKey, Spoken] = {
     ApiKey.QUEUE_STATUS: _spoken("0", "0+"),
     ApiKey.FIND_MESSAGES: _spoken("0", "0+"),
     ApiKey.PRODUCE_ONCE: _spoken("0", "0+"),
+    ApiKey.ONCE_KEYS: _spoken("0", "0+"),
 }
