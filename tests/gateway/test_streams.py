@@ -1,6 +1,7 @@
 """What every answer that goes on has in common: flow, bounds, and an end."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,8 +15,10 @@ from waystation.gateway.app import App, HttpServer, serve_http
 from waystation.gateway.bodies import Disconnected, Limits
 from waystation.gateway.openapi import described
 from waystation.gateway.problems import refusal
+from waystation.gateway.protocol import BoundedProtocol
 from waystation.gateway.routes import Call, Frames, Params, Route
 from waystation.gateway.sockets import Conversation, ErrorFrame, Socket
+from waystation.gateway.sockets_protocol import BoundedSocket
 from waystation.gateway.streams import Stream
 
 SMALL = Limits(
@@ -164,6 +167,37 @@ async def serving(limits: Limits = SMALL) -> AsyncIterator[Served]:
 async def served() -> AsyncIterator[Served]:
     async with serving() as one:
         yield one
+
+
+async def test_connections_that_are_over_are_gone_without_a_collection() -> None:
+    """On a busy node garbage that has lived for a while is collected after hours."""
+
+    def left() -> list[object]:
+        return [one for one in gc.get_objects() if isinstance(one, BoundedProtocol | BoundedSocket)]
+
+    async def talk(served: Served) -> None:
+        await served.whole("/short")
+        reader, writer = await served.open("/still")
+        await within(reader.readuntil(b"two\n"))
+        writer.transport.abort()
+        async with served.socket() as socket:
+            await socket.send('"hello"')
+            await socket.recv()
+        with pytest.raises(websockets.InvalidStatus):
+            async with served.socket("/nowhere"):
+                pass
+
+    async with serving(Limits()) as served:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                await talk(served)
+            async with asyncio.timeout(10):
+                while left():
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
 
 
 # --- streams --------------------------------------------------------------------------------------

@@ -66,6 +66,17 @@ class BoundedProtocol(OrderedProtocol):
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
+        self._forget_requests()
+
+    def handle_websocket_upgrade(self) -> None:
+        """From now on the connection is somebody else's."""
+        super().handle_websocket_upgrade()
+        self._forget_requests()
+        vars(self)["parser"] = None
+
+    def _forget_requests(self) -> None:
+        """They lead back here: without them nothing is left to be found as garbage, late."""
+        vars(self).update(cycle=None, scope=None, _running=None)
 
     def data_received(self, data: bytes) -> None:
         """Bytes; the first of them begin a request."""

@@ -123,6 +123,11 @@ class BoundedSocket(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
         return message
 
+    async def run_asgi(self) -> None:
+        """Let the application talk; what it was told leads back here, and would be found late."""
+        await super().run_asgi()
+        vars(self)["scope"] = None
+
     async def send(self, message: Any) -> None:
         """What the application says; to refuse is an answer too, which uvicorn would miss."""
         await super().send(message)
