@@ -172,6 +172,26 @@ def test_a_message_that_is_wrong_is_refused_with_its_field(
     assert http.get(path + "?partition=0").json["end_offset"] == 0
 
 
+def test_a_time_that_cannot_be_is_told_with_its_field(
+    http: HttpClient, path: str, topic: str
+) -> None:
+    plain = f"{topic}-plain"
+    assert http.post("/v1/topics", {"name": plain}).status == 201
+    for where, due, remedy in (
+        (path, "2020-01-01T00:00:00Z", "another time"),
+        (f"/v1/topics/{plain}/messages", "2033-01-01T00:00:00Z", "schedule.enable"),
+    ):
+        message = {"value": 1, "deliver_at": due}
+        told = http.post(where, message)
+        assert (told.status, told.json["field"]) == (400, "deliver_at"), told
+        assert remedy in told.json["remedy"]
+        many = http.post(f"{where}/batch", {"messages": [{"value": "good"}, message]})
+        assert [one.get("problem", {}).get("field") for one in many.json["outcomes"]] == [
+            None,
+            "deliver_at",
+        ]
+
+
 def test_a_partition_that_is_not_there_is_not_found(http: HttpClient, path: str) -> None:
     for missing in (
         http.post(path, {"value": 1, "partition": 9}),

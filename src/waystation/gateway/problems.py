@@ -15,7 +15,7 @@ from waystation.client.once import IdempotencyConflictError
 from waystation.model.error_codes import RETRIABLE
 from waystation.model.errors import ErrorCode, WaystationError
 
-__all__ = ["PROBLEM_JSON", "Problem", "ProblemError", "problem_of", "refusal"]
+__all__ = ["PROBLEM_JSON", "BlamedError", "Problem", "ProblemError", "problem_of", "refusal"]
 
 PROBLEM_JSON: Final = b"application/problem+json"
 _TYPE: Final = "urn:waystation:problem:"
@@ -44,6 +44,14 @@ class ProblemError(Exception):
         super().__init__(problem.detail)
 
 
+class BlamedError(WaystationError):
+    """An error of the queue, and the field that is to blame, which only the caller knows."""
+
+    def __init__(self, error: WaystationError, field: str, remedy: str) -> None:
+        self.code, self.field, self.remedy = error.code, field, remedy
+        super().__init__(str(error))
+
+
 def refusal(
     status: int, kind: str, detail: str, *, field: str | None = None, remedy: str | None = None
 ) -> ProblemError:
@@ -57,6 +65,8 @@ def problem_of(error: WaystationError) -> Problem:
     if isinstance(error, IdempotencyConflictError):
         return refusal(422, "idempotency-conflict", str(error), **_ANOTHER_KEY).problem
     meaning = _NO_PARTITION if isinstance(error, NoSuchPartitionError) else _MEANINGS.get(code)
+    if meaning is not None and isinstance(error, BlamedError):
+        meaning = _Meaning(meaning.status, error.remedy, error.field)
     if meaning is None:
         again = code in RETRIABLE
         meaning = _Meaning(503, "try again a little later") if again else _Meaning(500, _LOOK)

@@ -13,14 +13,15 @@ from waystation.client.schedule_descriptions import MessageId
 from waystation.client.timing import Timing
 from waystation.gateway.once import ONCE_HEADER, REPLAYED, once_key, once_keys
 from waystation.gateway.payloads import NewMessage
-from waystation.gateway.problems import Problem, ProblemError, problem_of, refusal
+from waystation.gateway.problems import BlamedError, Problem, ProblemError, problem_of, refusal
 from waystation.gateway.routes import Call, Params, Reply, Route
 from waystation.gateway.topics import TopicParams
-from waystation.model.errors import WaystationError
+from waystation.model.errors import ErrorCode, WaystationError
 
 __all__ = ["PRODUCING", "stored_one", "stored_together"]
 
 _TURN: Final = 256
+_TIMES: Final = ("deliver_at", "deliver_after", "deliver_cron")
 
 
 class Batch(Params, frozen=True):
@@ -193,19 +194,35 @@ async def stored_one(
 ) -> Place:
     """Where a record went that is for later or has an idempotency key, or any other."""
     value, key, headers, partition, timestamp_ms = record
-    told = await producer.send(
-        topic,
-        value,
-        key=key,
-        headers=headers,
-        partition=partition,
-        timestamp=timestamp_ms,
-        idempotency_key=once,
-        **(timing or {}),
-    )
+    try:
+        told = await producer.send(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp=timestamp_ms,
+            idempotency_key=once,
+            **(timing or {}),
+        )
+    except WaystationError as error:
+        if timing is None:
+            raise
+        raise _untimely(topic, timing, error) from None
     name = msgspec.UNSET if timing is None else str(MessageId(told.partition, told.offset))
     replayed = msgspec.UNSET if once is None else told.replayed
     return Place(told.partition, told.offset, told.timestamp, name, replayed)
+
+
+def _untimely(topic: str, timing: Timing, error: WaystationError) -> WaystationError:
+    """The error, and that the time is to blame where it is: of a topic, or of this very message."""
+    field = next(name for name in _TIMES if name in timing)
+    if error.code is ErrorCode.INVALID_REQUEST:
+        allow = f'PATCH /v1/topics/{topic}/config with {{"set": {{"schedule.enable": "true"}}}}'
+        return BlamedError(error, field, f"{allow} allows it")
+    if error.code is ErrorCode.INVALID_RECORD:
+        return BlamedError(error, field, "another time, as the detail says")
+    return error
 
 
 def _outcome(told: object) -> Outcome:
