@@ -192,6 +192,8 @@ async def test_who_asks_before_it_sends_a_body_is_not_asked_for_too_large_a_one(
         (SOCKET.replace(b"1.1", b"1.0") + KEY + VERSION, 505, "Upgrade"),
         (SOCKET + KEY + VERSION + b"origin: http://a\r\n" * 2, 400, "Origin"),
         (SOCKET + KEY + VERSION + b"content-length: 3\r\n", 400, "Content-Length"),
+        (SOCKET + KEY + VERSION + b"\r\n\x81\x80", 400, "Upgrade"),
+        (SOCKET + KEY + VERSION + b"\r\n" + GET * 50, 400, "Upgrade"),
         (SOCKET + KEY + VERSION + b"a: b\r\n" * 200, 431, None),
         (SOCKET + KEY + VERSION + b"a: " + b"b" * 9_000 + b"\r\n", 431, None),
     ],
@@ -205,6 +207,15 @@ async def test_a_handshake_that_is_not_whole_is_refused_as_a_problem(
     assert statuses(answer) == [status], answer
     assert problem(answer)["remedy"]
     assert field is None or problem(answer)["field"] == field, answer
+
+
+async def test_a_handshake_may_say_more_than_is_asked_for() -> None:
+    """Its path is for no WebSocket, which the application says; the library had no objection."""
+    more = b"connection: kee\xfb-alive\r\nsec-websocket-protocol: a b;c\r\nx: \xe9\r\n\r\n"
+    async with served() as server:
+        answer = await told(server, SOCKET + KEY + VERSION + more)
+
+    assert problem(answer)["type"].endswith("no-websocket")
 
 
 @pytest.mark.parametrize(

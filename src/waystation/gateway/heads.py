@@ -23,6 +23,7 @@ _SINGLE: Final = frozenset(
     {b"host", b"origin", b"content-type", b"content-encoding", b"idempotency-key", b"last-event-id"}
 )
 """What we act on, and could take from one line while somebody else takes it from another."""
+_READ_AGAIN: Final = (b"connection", b"upgrade", b"sec-websocket-protocol")
 _VERSIONS: Final = ("1.1", "1.0")
 _KEY_BYTES: Final = 16
 _MOST_LINES: Final = 128
@@ -103,8 +104,9 @@ def check_handshake(method: str, version: str, url: bytes, headers: list[Header]
             "a request for a WebSocket has no body",
             "send messages once it is open",
         )
-    # None is spoken here, and the library would refuse what it cannot read.
-    headers[:] = [one for one in headers if one[0] != b"sec-websocket-protocol"]
+    # The library would refuse what it cannot read, though no protocol is spoken, and this is known.
+    headers[:] = [one for one in headers if one[0] not in _READ_AGAIN]
+    headers += [(b"connection", b"upgrade"), (b"upgrade", b"websocket")]
 
 
 def malformed(why: str) -> ProblemError:

@@ -206,27 +206,28 @@ class OrderedProtocol(HttpToolsProtocol):
         if method == "CONNECT":
             self.refuse(refusal(501, "no-proxy", "nobody is called from here", remedy="use GET"))
         elif self._get_upgrade() == b"websocket":
-            self._open_socket(method, version)
+            self._open_socket(method, version, rest)
         else:
             self._feed_without_upgrade(method, version, rest)
 
-    def _open_socket(self, method: str, version: str) -> None:
+    def _open_socket(self, method: str, version: str, rest: bytes) -> None:
         try:
-            if self._is_occupied:
+            if self._is_occupied or rest:
                 raise refusal(
                     400,
-                    "websocket-behind-requests",
-                    "a WebSocket was asked for while a request before it is not answered",
+                    "websocket-among-others",
+                    "a WebSocket was asked for before an answer, or something was sent before its",
                     field="Upgrade",
-                    remedy="open it on a connection of its own",
+                    remedy="open it on a connection of its own, and wait for the answer",
                 )
             check_handshake(method, version, self.url, self.headers)
         except ProblemError as error:
             self.refuse(error)
             return
+        self._refused = True  # nothing that comes is a request any more
         self.handle_websocket_upgrade()
         if not getattr(self.transport.get_protocol(), "handshake_initiated", True):
-            self.refuse(malformed("the request for a WebSocket cannot be read"))
+            self._say_last(_answer(malformed("the request for a WebSocket cannot be read")))
 
     def _feed_without_upgrade(self, method: str, version: str, rest: bytes) -> None:
         """Some clients offer HTTP/2 with their first request, and send it as HTTP/1.1."""
