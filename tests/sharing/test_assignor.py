@@ -1,5 +1,6 @@
 """Sharing out queues: everybody reads, everything is read, and who may keep keeps."""
 
+import time
 from uuid import UUID
 
 from hypothesis import given, settings
@@ -64,3 +65,14 @@ def test_everybody_reads_and_everything_is_read(
     kept = {name: targets[name] for name in wanted}
     again = share_out([one._replace(held=kept[one.member_id]) for one in members], counts)
     assert again == targets, "nobody moves without a reason"
+
+
+def test_a_thousand_members_and_five_thousand_partitions_hold_nobody_up() -> None:
+    """Not every reader is looked at for every partition: the loop waits for this."""
+    members = [Subscriber(f"m{number:03}", frozenset(TOPICS[:1]), ()) for number in range(1_000)]
+    began_s = time.thread_time()
+
+    targets = share_out(members, {TOPICS[0]: range(5_000)})
+
+    assert time.thread_time() - began_s < 0.3
+    assert {len(flat(partitions)) for partitions in targets.values()} == {5}

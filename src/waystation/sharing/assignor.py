@@ -11,6 +11,7 @@ more than one.  Promises:
 """
 
 from collections.abc import Mapping, Sequence
+from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 from waystation.model.ids import TopicId
@@ -74,9 +75,12 @@ def _one_reader_each(
                 shares[reader].append(index)
                 del free[index]
                 more -= len(shares[reader]) > least
+    poorest = [(len(shares[one]), load[one], place) for place, one in enumerate(readers)]
+    heapify(poorest)
     for index in free:
-        poorest = min(readers, key=lambda r: (len(shares[r]), load[r]))
-        shares[poorest].append(index)
+        count, loaded, place = poorest[0]
+        shares[readers[place]].append(index)
+        heapreplace(poorest, (count + 1, loaded, place))
     return shares
 
 
@@ -96,9 +100,11 @@ def _one_partition_each(
                 crowd[index] += 1
                 more -= crowd[index] > least
                 break
+    emptiest = [(count, index) for index, count in crowd.items()]
+    heapify(emptiest)
     for reader in readers:
         if reader not in shares:
-            index = min(crowd, key=lambda one: (crowd[one], one))
+            count, index = emptiest[0]
             shares[reader] = [index]
-            crowd[index] += 1
+            heapreplace(emptiest, (count + 1, index))
     return shares
