@@ -27,7 +27,7 @@ from waystation.cluster.values import (
     TopicValue,
     encode,
 )
-from waystation.model.errors import MetadataFormatError, UnknownTopicError, UnknownTopicIdError
+from waystation.model.errors import MetadataFormatError, UnknownTopicError
 from waystation.model.ids import BrokerEpoch, LeaderEpoch, NodeId, TopicId
 
 IDS = [TopicId(UUID(int=n)) for n in (1, 2, 3)]
@@ -205,9 +205,8 @@ def test_a_topic_made_anew_has_nothing_of_its_namesake() -> None:
     assert new.id != old.id
     assert len(new.partitions) == 1
     assert world.image.topic_options("orders").options == {}
-    with pytest.raises(UnknownTopicIdError):
-        world.image.topic_by_id(old.id)
-    assert world.image.topic_by_id(new.id) is new
+    assert old.id not in world.image.topics_by_id
+    assert world.image.topics_by_id[new.id] is new
 
 
 def test_an_unknown_topic_is_an_error_with_its_name() -> None:

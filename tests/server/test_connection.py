@@ -243,23 +243,6 @@ async def test_reading_stops_while_too_many_replies_are_owed() -> None:
             assert (await client.reply())[0] == number
 
 
-async def test_a_muted_client_is_read_again_when_it_may_speak() -> None:
-    held = Held()
-    async with serving(held) as server:
-        client = await server.connect()
-        await client.send(frame(b"", 0))
-        await held.arrived(1)
-        connection = held.requests[0][0].connection
-        connection.mute(True)
-        await client.send(frame(b"", 1))
-        await settled()
-
-        assert len(held.requests) == 1
-
-        connection.mute(False)
-        await held.arrived(2)
-
-
 async def test_a_client_that_only_stops_sending_gets_the_replies_that_are_there() -> None:
     async with serving(echo) as server:
         client = await server.connect()

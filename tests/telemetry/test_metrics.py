@@ -3,10 +3,8 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from waystation.telemetry.metrics import Histogram, Registry
+from waystation.telemetry.metrics import Registry
 
 
 def test_the_same_name_and_labels_give_the_same_metric() -> None:
@@ -82,23 +80,3 @@ def test_buckets_are_cumulative_and_end_with_everything() -> None:
 
     assert sample.buckets == ((1, 1), (2, 2), (4, 3), (8, 3), (16, 3), (math.inf, 4))
     assert sample.value == 105
-
-
-def test_an_empty_histogram_has_no_quantile_to_tell() -> None:
-    assert Histogram(1, 10).quantile(0.5) == 0.0
-
-
-values = st.lists(st.floats(1e-6, 64.0), min_size=1, max_size=200)
-
-
-@given(values, st.sampled_from((0.01, 0.5, 0.9, 0.99, 0.999, 1.0)))
-def test_a_quantile_is_at_most_one_bucket_above_the_true_one(
-    values: list[float], share: float
-) -> None:
-    histogram = Histogram(1e-6, 64.0)
-    for value in values:
-        histogram.observe(value)
-
-    true = sorted(values)[math.ceil(share * len(values)) - 1]
-
-    assert true * 0.999_999 <= histogram.quantile(share) <= true * 2**0.25 * 1.000_001

@@ -46,7 +46,6 @@ def answer(broker: Broker, call: Call[ApiVersionsRequest]) -> ApiVersionsRespons
         software = (call.message.client_software_name, call.message.client_software_version)
         if not all(map(_LEGAL_SOFTWARE.fullmatch, software)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        call.connection.client_software = "/".join(software)
     return ApiVersionsResponse(
         api_keys=_table(),
         finalized_features_epoch=0,

@@ -46,7 +46,6 @@ from waystation.model.errors import (
     IsViewError,
     MetadataFormatError,
     UnknownTopicError,
-    UnknownTopicIdError,
 )
 from waystation.model.ids import NodeId, TopicId, uuid_of
 
@@ -119,13 +118,6 @@ class ClusterImage:
             if name in self.views:
                 raise IsViewError(name, self.views[name].on)
             raise UnknownTopicError(f"there is no topic {name!r}")
-        return found
-
-    def topic_by_id(self, topic_id: TopicId) -> TopicImage:
-        """The topic with that id: not one made later under the same name."""
-        found = self.topics_by_id.get(topic_id)
-        if found is None:
-            raise UnknownTopicIdError(f"there is no topic with id {topic_id}")
         return found
 
     def topic_options(self, name: str) -> ConfigImage:

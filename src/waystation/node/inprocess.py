@@ -56,7 +56,6 @@ class InProcessTransport:
     peer = host = "in process"
 
     def __init__(self, handle: Handle, request_max_bytes: int) -> None:
-        self.client_software: str | None = None
         self.session: dict[str, Any] = {}
         self._handle = handle
         self._request_max_bytes = request_max_bytes

@@ -25,7 +25,6 @@ from waystation.server.gate import (
     FINISHING,
     GATHERING,
     LEAVING,
-    MUTED,
     NO_MEMORY,
     NOT_TAKING,
     OWED_TOO_MANY,
@@ -75,7 +74,6 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_unflushed",
         "_when_closed",
-        "client_software",
         "host",
         "peer",
         "received_bytes",
@@ -92,7 +90,6 @@ class Connection(asyncio.BufferedProtocol):
         self._when_closed: list[Callable[[], None]] = []
         self.received_bytes = 0
         self.peer = self.host = ""
-        self.client_software: str | None = None
         self.session: dict[str, Any] = {}
 
     @property
@@ -142,13 +139,6 @@ class Connection(asyncio.BufferedProtocol):
     def when_closed(self, run: Callable[[], None]) -> None:
         """Have ``run`` called when the connection ends, however it ends."""
         self._when_closed.append(run)
-
-    def mute(self, muted: bool) -> None:
-        """Stop reading requests, or go on: how a client above its quota is slowed down."""
-        if muted:
-            self._gate.shut(MUTED)
-        else:
-            self._gate.open(MUTED)
 
     # What the loop tells us.
 

@@ -14,7 +14,6 @@ TURN_OVER: Final = 1
 OWED_TOO_MANY: Final = 2
 NOT_TAKING: Final = 4
 NO_MEMORY: Final = 8
-MUTED: Final = 16
 LEAVING: Final = 32
 FINISHING: Final = 64
 SAYING_GOODBYE: Final = 128

@@ -60,7 +60,7 @@ class Histogram:
     Values at or below ``low`` share the first bucket, those above ``high`` the last.
     """
 
-    __slots__ = ("bounds", "counts", "max", "sum")
+    __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, low: float, high: float) -> None:
         assert 0 < low < high, f"a histogram from {low} to {high}"
@@ -68,31 +68,16 @@ class Histogram:
         self.bounds = tuple(low * 2 ** (step / _STEPS_PER_OCTAVE) for step in range(steps + 1))
         self.counts = [0] * (len(self.bounds) + 1)
         self.sum = 0.0
-        self.max = 0.0
 
     def observe(self, value: float) -> None:
         """Note one value.  HOT: once per request or sync."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
-        if value > self.max:
-            self.max = value
 
     @property
     def count(self) -> int:
         """How many values were noted."""
         return sum(self.counts)
-
-    def quantile(self, share: float) -> float:
-        """The value that ``share`` of all values do not exceed, as well as the buckets know."""
-        rank = math.ceil(share * self.count)
-        if not rank:
-            return 0.0
-        seen = 0
-        for bound, count in zip(self.bounds, self.counts, strict=False):
-            seen += count
-            if seen >= rank:
-                return min(bound, self.max)
-        return self.max
 
 
 class Sample(NamedTuple):
