@@ -16,6 +16,7 @@ from tests.storage.building import (
     open_log,
     values_of,
 )
+from tests.storage.compacting import compact, keyed, rows_in
 from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
 from waystation.storage.directory import DataDirectory
@@ -209,3 +210,29 @@ def test_what_is_cut_off_is_removed_later(disk: SimulatedDisk) -> None:
     directory.purge(NOW)
     assert not any(one.endswith(".deleted") for one in names_in(disk, log.path))
     assert known_to(log) == [(0, 0), (1, 0), (2, 0)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_tears_behind_a_cut_in_a_gap_of_compaction_is_cut_too(seed: int) -> None:
+    """Of the segment nothing is left, and what is vouched for begins behind its first offset."""
+    disk = SimulatedDisk(seed)
+    settings = TopicSettings(cleanup_policy=("compact",), segment_bytes=1 << 20)
+    directory, log = new_log(disk, settings)
+    for key in (b"a", b"a", b"a", b"b", b"a"):
+        append(log, keyed((key, b"old")))
+    log.roll()
+    flush(log)
+    checkpoint(directory)
+    compact(log)
+    assert rows_in(log) == [(3, b"b", b"old"), (4, b"a", b"old")]
+    log.truncate_to(Offset(3))
+    tail = [(number, b"%d" % number, b"%d" % number * 900) for number in range(3, 8)]
+    for _, key, value in tail:
+        append(log, keyed((key, value)))
+    disk.crash()
+
+    log = open_log(disk, settings)[1]
+
+    assert 3 <= log.log_end <= 8
+    assert rows_in(log) == tail[: log.log_end - 3]
+    assert append(log, keyed((b"new", b""))).base_offset == log.log_end - 1

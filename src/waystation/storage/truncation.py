@@ -121,7 +121,11 @@ def truncate_to(log: Log, offset: Offset, plan: CutPlan | None = None) -> None:
         _remove(log, segment)
     if step is not None:
         # Where compaction left a gap, the next batch begins behind the offset.
-        last.cut(step.position, min(step.header.base_offset, offset))
+        ends_at = min(step.header.base_offset, offset)
+        if step.position or last.base_offset == ends_at:
+            last.cut(step.position, ends_at)
+        else:
+            kept[-1] = last = _begun_anew(log, last, ends_at)
     for segment in (*log.retired, *kept):
         if segment is last or segment.next_offset > log.flushed_end:
             segment.file().datasync()
@@ -130,6 +134,18 @@ def truncate_to(log: Log, offset: Offset, plan: CutPlan | None = None) -> None:
     log.replace_segments(kept, last.next_offset)
     log.producers = _producers(log) if known is None else known
     log.once.cut(last.next_offset)
+
+
+def _begun_anew(log: Log, segment: Segment, offset: Offset) -> Segment:
+    """A segment at ``offset`` instead of one of which nothing is left.
+
+    It would begin before what is vouched for: of a batch that tears there, recovery could not
+    tell that nobody vouched for it.
+    """
+    fresh = Segment.create(log.directory.files, log.path, offset)
+    log.directory.disk.sync_directory(log.path)
+    _remove(log, segment)
+    return fresh
 
 
 def start_at(log: Log, offset: Offset) -> None:
