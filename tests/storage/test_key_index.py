@@ -5,16 +5,25 @@ import time
 
 import pytest
 
-from tests.storage.building import append, flush, new_log, open_log
+from tests.storage.building import append, end, flush, new_log, open_log
 from tests.storage.compacting import SECRET, keyed
 from tests.storage_faults.indexed import scanned, searched
 from waystation.model.errors import CorruptBatchError
-from waystation.model.offsets import Offset
+from waystation.model.ids import ProducerEpoch, ProducerId
+from waystation.model.offsets import Millis, Offset
 from waystation.model.topics import TopicSettings
+from waystation.records.batch import BatchBuilder
 from waystation.records.compression import Codec
 from waystation.records.endings import Aborted
 from waystation.records.key_entries import hash_of
-from waystation.storage.key_index import KeyIndex, OvertakenError, Tools, Wanted, view_of
+from waystation.storage.key_index import (
+    KeyIndex,
+    OvertakenError,
+    Tools,
+    Wanted,
+    taken_back,
+    view_of,
+)
 from waystation.storage.log import Log
 from waystation.storage.open_files import OpenFiles
 from waystation.testing.disk import SimulatedDisk
@@ -214,6 +223,27 @@ def test_a_file_that_was_cut_behind_its_back_is_made_anew(size_bytes: int, grows
     index.forget()
     more()
     assert len(found(index, log, b"29")) >= 4
+
+
+def test_of_very_many_aborted_transactions_some_are_looked_at_at_a_time() -> None:
+    disk = SimulatedDisk()
+    log, index = new_log(disk, WHOLE)[1], index_of(disk)
+    for number in range(300):
+        batch = BatchBuilder(
+            producer_id=ProducerId(number % 3),
+            producer_epoch=ProducerEpoch(0),
+            base_sequence=number // 3,
+            is_transactional=True,
+        )
+        batch.append(b"ann", b"%d" % number, timestamp=Millis(0))
+        append(log, bytearray(batch.build()))
+        end(log, number % 3, commit=number % 10 == 0)
+
+    _, known = taken_back(log, Offset(0), log.log_end, 20)
+
+    assert 40 <= known < 60
+    assert len(found(index, log, b"ann")) == 30
+    assert taken_back(log, known, log.log_end, 1_000)[1] == log.log_end
 
 
 def _alike() -> tuple[bytes, bytes]:

@@ -14,7 +14,7 @@ from waystation.records.compression import Codec
 from waystation.records.endings import Aborted
 from waystation.records.header import batches, peek
 from waystation.records.record import Row
-from waystation.storage.key_index import KeyIndex, Tools, Wanted, view_of
+from waystation.storage.key_index import KeyIndex, Tools, Wanted, taken_back, view_of
 from waystation.storage.log import Log
 from waystation.storage.open_files import OpenFiles
 from waystation.storage.settings import StorageSettings
@@ -48,16 +48,18 @@ def searched(
     rows: list[Row] = []
     at, idle = max(offset, log.log_start), 0
     while at < stop:
+        aborted, known = taken_back(log, at, stop, chance.choice([1, 3, 100]))
+        assert at < known <= stop
         wanted = Wanted(
             key,
             at,
-            stop,
+            known,
             chance.choice([1, 3, 100]),
             chance.choice([1, 200, 1 << 20]),
-            Aborted(log.aborted(at, stop)),
+            aborted,
         )
         found = index.find(view_of(log, log.segments, at), wanted, chance.choice([1, 300, 1 << 20]))
-        assert at <= found.next_offset <= stop
+        assert at <= found.next_offset <= known
         assert len(found.rows) <= wanted.limit
         assert all(at <= row[0] < found.next_offset for row in found.rows)
         rows += found.rows

@@ -23,7 +23,6 @@ from waystation.model.errors import (
 )
 from waystation.model.offsets import Offset
 from waystation.partition.partition import Partition
-from waystation.records.endings import Aborted
 from waystation.records.key_entries import hash_of
 from waystation.records.record import Row
 from waystation.runtime.chance import Chance
@@ -37,6 +36,7 @@ from waystation.storage.key_index import (
     Wanted,
     remove_key_index,
     row_bytes,
+    taken_back,
     view_of,
 )
 from waystation.storage.log import Log
@@ -54,6 +54,7 @@ _LOOK_S: Final = 0.5
 # What the thread does in one go: some milliseconds.
 _STEP_BYTES: Final = 4 << 20
 _READ_BYTES: Final = 1 << 20
+_ABORTED: Final = 500
 # How long a search goes on before it says how far it came.
 _BUSY_S: Final = 0.2
 _ATTEMPTS: Final = 5
@@ -218,8 +219,11 @@ class KeyFinding:
             at = max(search.offset, log.log_start)
             if at >= log.log_end:
                 return Found([], at, hidden=False)
-            aborted = Aborted(log.aborted(at, end))
-            wanted = Wanted(search.key, at, end, search.limit, search.max_bytes, aborted)
+            try:
+                aborted, known = taken_back(log, at, end, _ABORTED)
+            except OSError as error:
+                raise self._failure(log, error) from error
+            wanted = Wanted(search.key, at, known, search.limit, search.max_bytes, aborted)
             index = self._index(log)
             cuts = log.cuts
             try:

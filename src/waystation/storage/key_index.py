@@ -40,6 +40,7 @@ from waystation.storage.key_blocks import (
 from waystation.storage.log import Log
 from waystation.storage.open_files import FileHandle, OpenFiles
 from waystation.storage.segment import Segment
+from waystation.storage.txn_index import AbortedTxn
 
 __all__ = [
     "Found",
@@ -50,6 +51,7 @@ __all__ = [
     "Wanted",
     "remove_key_index",
     "row_bytes",
+    "taken_back",
     "view_of",
 ]
 
@@ -150,6 +152,25 @@ def view_of(log: Log, segments: Sequence[Segment], offset: Offset) -> KeyView:
             )
         )
     return KeyView(log, log.cuts, frozenset(log.segments), stretches, complete)
+
+
+def taken_back(log: Log, offset: Offset, end: Offset, most: int) -> tuple[Aborted, Offset]:
+    """The aborted transactions from ``offset`` on, and up to where they are all there.
+
+    About ``most`` of them: a log may have a million, and the loop's thread looks.
+    """
+    spans: list[AbortedTxn] = []
+    for segment in log.segments:
+        if segment.next_offset <= offset or segment.txn_index is None:
+            continue
+        for one in segment.txn_index.since(offset):
+            if one.first_offset < end:
+                spans.append(one)
+            if one.last_stable >= end:
+                return Aborted(spans), end
+            if len(spans) >= most and one.last_stable > offset:
+                return Aborted(spans), one.last_stable
+    return Aborted(spans), end
 
 
 def remove_key_index(log: Log, cuts: int) -> int:
