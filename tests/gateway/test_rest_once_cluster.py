@@ -20,6 +20,7 @@ KILLS = count(1, 30)
 SAMPLE = 60
 PATH = "/v1/topics/orders/messages"
 PATIENCE_S = 60
+HANGS = 3
 
 
 def post(address: str, key: str) -> tuple[int, Any]:
@@ -53,6 +54,8 @@ class Caller:
         for _ in range(1_000):
             self._turn += 1
             node = self._cluster.ids[self._turn % len(self._cluster.ids)]
+            if node in self._cluster.paused:
+                continue
             try:
                 status, told = post(self._cluster.brokers[node].http, key)
             except (OSError, http.client.HTTPException):
@@ -108,12 +111,17 @@ def _call_and_kill(cluster: ProcessCluster) -> list[Caller]:
     with ThreadPoolExecutor(CALLERS) as pool:
         running = [pool.submit(caller.run) for caller in callers]
         try:
-            for _ in range(KILLS):
+            for number in range(1, KILLS + 1):
                 _go_on(cluster, callers)
                 leader = cluster.topic("orders").partitions[0].leader
-                cluster.kill(leader)
-                _go_on(cluster, callers)
-                cluster.start(leader)
+                if number % HANGS == 0:
+                    cluster.pause(leader)
+                    _go_on(cluster, callers)
+                    cluster.resume(leader)
+                else:
+                    cluster.kill(leader)
+                    _go_on(cluster, callers)
+                    cluster.start(leader)
         finally:
             stop.set()
         for one in running:
@@ -126,6 +134,8 @@ def _go_on(cluster: ProcessCluster, callers: list[Caller]) -> None:
     wanted = [len(one.told) + 5 for one in callers]
     cluster.until(
         lambda: all(len(one.told) >= least for one, least in zip(callers, wanted, strict=True)),
+        # One call alone may take as long: its node looks for a leader for half a minute.
+        within_s=PATIENCE_S + 15,
         what="callers go on",
     )
 

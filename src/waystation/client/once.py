@@ -33,6 +33,8 @@ from waystation.runtime.tasks import Tasks
 
 __all__ = ["IdempotencyConflictError", "OnceMessage", "OnceSender"]
 
+_ATTEMPT_MS: Final = 8_000
+_SILENT_MS: Final = 2_000
 _RECORDS: Final = 128
 _BYTES: Final = 256 << 10
 _REPLAYED, _CONFLICT = 1, 2
@@ -138,14 +140,17 @@ class OnceSender:
 
         async def attempt() -> list[OncePlace] | WaystationError:
             leader = await self._router.leader_of(where)
+            # A leader that hangs is given up soon enough for the next one to be asked in time.
+            timeout_ms = min(left_ms, _ATTEMPT_MS, self._router.settings.request_timeout_ms)
             request = ProduceOnceRequest(
                 topic=where.topic,
                 partition=where.partition,
-                timeout_ms=min(left_ms, self._router.settings.request_timeout_ms),
+                timeout_ms=timeout_ms,
                 records=records,
             )
-            to = self._router.to_node(leader)
-            told = await self._router.ask(to, request, ProduceOnceResponse)
+            connection = await self._router.to_node(leader)
+            silent_s = (timeout_ms + _SILENT_MS) / 1_000
+            told = await connection.ask(request, ProduceOnceResponse, silent_s)
             if not told.error_code:
                 return told.places
             error = error_of(told.error_code, str(where), told.error_message)
@@ -163,11 +168,16 @@ def _first(lane: list[_Waiting]) -> list[_Waiting]:
     """The first messages of a lane that go together; at least one."""
     count, size_bytes = 0, 0
     for one in lane[:_RECORDS]:
-        size_bytes += len(one.message.key or b"") + len(one.message.value or b"")
+        size_bytes += _size_bytes(one.message)
         if count and size_bytes > _BYTES:
             break
         count += 1
     return lane[:count]
+
+
+def _size_bytes(message: OnceMessage) -> int:
+    headers = sum(len(name) + len(content or b"") for name, content in message.headers)
+    return len(message.key or b"") + len(message.value or b"") + headers
 
 
 def _batch(messages: list[OnceMessage]) -> bytes:
@@ -179,7 +189,7 @@ def _batch(messages: list[OnceMessage]) -> bytes:
 
 
 def _checked(message: OnceMessage) -> bytes:
-    once_key = message.once_key.encode()
+    once_key = message.once_key.encode(errors="surrogatepass")
     check_key(once_key)
     if any(name == HEADER_NAME for name, _ in message.headers):
         raise InvalidRequestError(
