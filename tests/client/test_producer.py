@@ -8,6 +8,7 @@ import pytest
 
 import waystation
 from waystation import Admin, Consumer, Producer
+from waystation.client.errors import DeliveryError, NoSuchPartitionError, TopicMadeAnewError
 from waystation.client.partitioner import partition_of_key
 from waystation.client.transport import TcpTransport
 from waystation.model.errors import MessageTooLargeError
@@ -127,6 +128,43 @@ async def test_a_surge_past_the_buffer_waits_and_loses_nothing(bootstrap: str, t
         await asyncio.gather(*(producer.send(topic, b"x" * 500) for _ in range(2_000)))
 
     assert len(await read_all(bootstrap, topic)) == 2_000
+
+
+async def test_a_topic_that_was_made_anew_has_the_partitions_it_has_now(
+    bootstrap: str, topic: str
+) -> None:
+    async with Admin(bootstrap) as admin, Producer(bootstrap) as producer, asyncio.timeout(20):
+        await admin.create_topic(topic, 8)
+        for number in range(8):
+            await producer.send(topic, "first life", partition=number)
+        await admin.delete_topic(topic)
+        await admin.create_topic(topic, 2)
+        keys = [f"key {number}" for number in range(30)]
+        told = [await producer.send(topic, "second life", key=key) for key in keys]
+        assert {one.partition for one in told} == {0, 1}
+        many = await asyncio.gather(*(producer.send(topic, "keyless") for _ in range(30)))
+        assert {one.partition for one in many} <= {0, 1}
+        with pytest.raises(NoSuchPartitionError, match="are 0 to 1"):
+            await producer.send(topic, "there is none", partition=2)
+        await admin.create_partitions(topic, 4)
+        assert (await producer.send(topic, "there is by now", partition=3)).offset == 0
+
+
+async def test_what_is_under_way_to_a_partition_that_is_gone_fails_soon(
+    bootstrap: str, topic: str
+) -> None:
+    async with Admin(bootstrap) as admin, Producer(bootstrap) as producer, asyncio.timeout(20):
+        await admin.create_topic(topic, 3)
+        await producer.send(topic, "first life", partition=2)
+        await admin.delete_topic(topic)
+        await admin.create_topic(topic, 1)
+        lost = [producer.submit(topic, "x", partition=2) for _ in range(3)]
+        for one in lost:
+            with pytest.raises(TopicMadeAnewError, match="made anew, without partition 2"):
+                await one
+        with pytest.raises(DeliveryError, match="3 records were not delivered"):
+            await producer.flush()
+        assert (await producer.send(topic, "goes on")).partition == 0
 
 
 async def test_a_lost_connection_costs_time_and_nothing_else(bootstrap: str, topic: str) -> None:

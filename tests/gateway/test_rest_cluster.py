@@ -24,6 +24,7 @@ def test_every_node_answers_for_the_others_and_nothing_answered_is_lost(tmp_path
                     assert http.post(path, message).status == 200
                     answered.append(message["value"])
 
+        _made_anew([HttpClient(cluster.brokers[number].http) for number in cluster.ids])
         leader = cluster.topic("orders").partitions[0].leader
         cluster.kill(leader)
         survivor = next(number for number in cluster.ids if number != leader)
@@ -36,3 +37,19 @@ def test_every_node_answers_for_the_others_and_nothing_answered_is_lost(tmp_path
             ]
 
     assert sorted(found) == sorted([*answered, "after"])
+
+
+def _made_anew(nodes: list[HttpClient]) -> None:
+    """What one node deletes and another makes anew, all know as it is."""
+    path = "/v1/topics/anew/messages"
+    assert nodes[0].post("/v1/topics", {"name": "anew", "partitions": 3}).status == 201
+    for http in nodes:
+        assert http.post(path, {"value": "first", "partition": 2}).status == 200
+    assert nodes[1].ask("DELETE", "/v1/topics/anew").status == 204
+    assert nodes[2].post("/v1/topics", {"name": "anew", "partitions": 1}).status == 201
+    for count, http in enumerate(nodes):
+        assert len(http.get(path).json["messages"]) == 4 * count
+        for key in "abcd":
+            assert http.post(path, {"value": "second", "key": key}).json["partition"] == 0
+        assert http.post(path, {"value": "x", "partition": 1}).json["field"] == "partition"
+        http.__exit__()

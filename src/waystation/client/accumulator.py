@@ -28,7 +28,7 @@ from waystation.client.outgoing import (
 from waystation.client.partitioner import Partitioner, partition_of_key, partitioner_for
 from waystation.client.settings import ProducerSettings
 from waystation.model.errors import WaystationError
-from waystation.model.ids import TopicPartition
+from waystation.model.ids import TopicId, TopicPartition
 from waystation.model.offsets import Millis
 from waystation.records.batch import BatchBuilder
 from waystation.records.compression import Codec
@@ -67,10 +67,11 @@ class Route:
     ``settled`` is done once the lanes are known, or it is known that there are none.
     """
 
-    __slots__ = ("lanes", "parked", "settled", "spread", "targets", "topic")
+    __slots__ = ("id", "lanes", "parked", "settled", "spread", "targets", "topic")
 
     def __init__(self, topic: str, spread: Partitioner, settled: asyncio.Future[None]) -> None:
         self.topic, self.spread, self.settled = topic, spread, settled
+        self.id: TopicId | None = None
         self.lanes: list[OutgoingLane] = []
         self.targets: Sequence[int] = ()
         self.parked: list[_Parked] = []
@@ -245,9 +246,17 @@ class Accumulator:
             self.routes[topic] = route
         return route
 
-    def learn(self, view: TopicView) -> None:
-        """Give a topic's route the lanes it lacks and its parked records their place."""
+    def learn(self, view: TopicView) -> list[OutgoingLane]:
+        """Give a topic's route the lanes it lacks and its parked records their place.
+
+        Only a topic that was made anew has fewer partitions than before: what its other lanes hold
+        can never be sent, and they are handed back.
+        """
         route = self.routes[view.name]
+        gone: list[OutgoingLane] = []
+        if route.id != view.id:
+            gone, route.id = route.lanes[len(view.partitions) :], view.id
+            del route.lanes[len(view.partitions) :]
         for partition in range(len(route.lanes), len(view.partitions)):
             where = TopicPartition(view.name, partition)
             route.lanes.append(OutgoingLane(where, self._lane_limit))
@@ -261,6 +270,7 @@ class Accumulator:
             except WaystationError as error:
                 self._refuse(record, error)
         _settle(route.settled)
+        return gone
 
     def refuse(self, topic: str, error: WaystationError) -> None:
         """Fail the records parked for ``topic``, which cannot be written."""

@@ -75,6 +75,7 @@ __all__ = [
     "NoSuchPartitionError",
     "OutcomeUnknownError",
     "PositionOutOfRangeError",
+    "TopicMadeAnewError",
     "code_of",
     "error_of",
     "is_retriable",
@@ -105,6 +106,19 @@ class NoSuchPartitionError(UnknownTopicError):
         super().__init__(
             f"topic {partition.topic} has no partition {partition.partition}: "
             f"its partitions are 0 to {partitions - 1}"
+        )
+
+
+class TopicMadeAnewError(WaystationError):
+    """While a record was on its way its topic was deleted and made anew, with fewer partitions."""
+
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+
+    def __init__(self, partition: TopicPartition, partitions: int) -> None:
+        self.partition, self.partitions = partition, partitions
+        super().__init__(
+            f"topic {partition.topic} was deleted and made anew, without partition "
+            f"{partition.partition}: its partitions are 0 to {partitions - 1}. Send it again"
         )
 
 

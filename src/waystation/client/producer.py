@@ -14,7 +14,12 @@ from typing import Self, Unpack
 
 from waystation.client.accumulator import Accumulator, Headers, NewRecord, Route
 from waystation.client.bootstrap import DEFAULT_BOOTSTRAP
-from waystation.client.errors import BufferFullError, ClosedError
+from waystation.client.errors import (
+    BufferFullError,
+    ClosedError,
+    NoSuchPartitionError,
+    TopicMadeAnewError,
+)
 from waystation.client.once import OnceMessage, OnceSender
 from waystation.client.options import ProducerOptions, producer_settings
 from waystation.client.outgoing import Delivered, OutgoingBatch, RecordMetadata, Submitted
@@ -173,19 +178,28 @@ class Producer:
                 _payload(key), _payload(value), tuple(_headers(headers)), when, idempotency_key
             )
             return await self._once_sender().send(topic, message, partition)
+        is_known = False
         while True:
             try:
                 delivered = self.submit(
                     topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
                 )
-                break
             except BufferFullError:
                 await self._accumulator.room()
-        try:
-            return await delivered
-        except WaystationError:
-            self._accumulator.failures -= 1  # told here, so not by flush
-            raise
+                continue
+            except NoSuchPartitionError:
+                if is_known:
+                    raise
+                await self._router.refresh()  # it may have been added since we looked
+                is_known = True
+                continue
+            try:
+                return await delivered
+            except WaystationError as error:
+                self._accumulator.failures -= 1  # told here, so not by flush
+                if is_known or partition is not None or not isinstance(error, TopicMadeAnewError):
+                    raise
+                is_known = True  # its key has another partition by now
 
     def submit(
         self,

@@ -20,6 +20,7 @@ from waystation.client.errors import (
     BrokerError,
     DeliveryError,
     MessageRefusedError,
+    TopicMadeAnewError,
     error_of,
     is_retriable,
 )
@@ -191,8 +192,9 @@ class Sender:
         for lane in marked:
             leader = self._router.view.leader(lane.partition)
             if leader is None:
-                self._leaderless[lane] = None
-                self._router.want_refresh()
+                if not self._is_gone(lane):
+                    self._leaderless[lane] = None
+                    self._router.want_refresh()
             else:
                 by_node.setdefault(leader, []).append(lane)
         for node, lanes in by_node.items():
@@ -338,6 +340,11 @@ class Sender:
 
     def _try_again(self, batch: Outgoing, error: WaystationError, *, at_once: bool = False) -> None:
         """Send the batch again after the back-off, unless its time is over by then."""
+        if self._is_gone(batch.lane):
+            view = self._router.view.topics[batch.lane.partition.topic]
+            error = TopicMadeAnewError(batch.lane.partition, len(view.partitions))
+            self._give_up(batch, error)
+            return
         wait_s = 0.0 if at_once else self._router.backoff.delay_s(batch.attempts)
         if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
             wait_s = min(wait_s, _MARKERS_S)
@@ -347,6 +354,12 @@ class Sender:
             return
         batch.lane.failed(batch, retry_at)
         self._mark_at(retry_at, batch.lane)
+
+    def _is_gone(self, lane: OutgoingLane) -> bool:
+        """Whether the topic was made anew without this lane's partition."""
+        topic, number = lane.partition
+        route = self._accumulator.routes.get(topic)
+        return route is not None and route.id is not None and number >= len(route.lanes)
 
     def _out_of_order(self, batch: Outgoing) -> None:
         retry_at = self._clock.monotonic() + self._router.backoff.delay_s(batch.attempts)
@@ -417,10 +430,18 @@ class Sender:
         for topic in list(self._accumulator.routes):
             view = self._router.view.topics.get(topic)
             if view is not None and view.partitions:
-                self._accumulator.learn(view)
+                for lane in self._accumulator.learn(view):
+                    self._lose(lane, len(view.partitions))
         lanes, self._leaderless = self._leaderless, {}
         for lane in lanes:
             self.mark(lane)
+
+    def _lose(self, lane: OutgoingLane, partitions: int) -> None:
+        """Tell those who wait for a lane that its partition is gone, for good."""
+        error = TopicMadeAnewError(lane.partition, partitions)
+        for batch in list(self._accumulator.batches):
+            if batch.lane is lane:
+                self._drop(batch, error)
 
     async def _discover(self, topic: str) -> None:
         """Have the router follow the topic; ``_cluster_changed`` learns of its partitions."""

@@ -98,7 +98,7 @@ async def dump_messages(call: Call[DumpParams, None]) -> Stream:
 
 async def _ranges(clients: "Clients", wanted: DumpParams) -> Ranges:
     """Where to begin and to end in each partition."""
-    count = len((await clients.topic(wanted.topic)).partitions)
+    count = len((await clients.topic_anew(wanted.topic)).partitions)
     _check_offset(wanted)
     numbers = range(count) if wanted.partition is None else [wanted.partition]
     wheres = [TopicPartition(wanted.topic, number) for number in numbers]

@@ -124,6 +124,11 @@ class Clients:
         await self._check_there(name)
         return await router.topic(name)
 
+    async def topic_anew(self, name: str) -> "TopicView":
+        """The topic as it is now: another node may have deleted it, or made it anew."""
+        await self.forget(name)
+        return await self.topic(name)
+
     async def _check_there(self, name: str) -> None:
         router = await self.router()
         for pause_s in (_TOO_LATE_S, 0.0):

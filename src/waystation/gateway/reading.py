@@ -290,6 +290,8 @@ async def _opened(
 
 async def _partition(clients: "Clients", wanted: ReadParams) -> int:
     count = len((await clients.topic(wanted.topic)).partitions)
+    if wanted.partition is None and count > 1:
+        count = len((await clients.topic_anew(wanted.topic)).partitions)
     if wanted.partition is None and count == 1:
         return 0
     if wanted.partition is None:
