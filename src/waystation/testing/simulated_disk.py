@@ -19,6 +19,7 @@ from typing import NamedTuple
 from waystation.model.errors import StorageError
 from waystation.records.header import Buffer
 from waystation.storage.disk import DiskFile, Entry, Lock
+from waystation.testing.disk_steps import read_whole, replace_by_rename
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
@@ -287,20 +288,11 @@ class SimulatedDisk:
 
     def read(self, path: Path) -> bytes:
         """As the port says."""
-        file = self.open(path)
-        return file.pread(file.size(), 0)
+        return read_whole(self, path)
 
     def replace(self, path: Path, data: bytes, *, durable: bool = True) -> None:
-        """As the port says: a temporary file, then a rename."""
-        temporary = path.with_name(path.name + ".tmp")
-        file = self.open(temporary, create=True)
-        file.truncate(0)
-        file.pwrite(data, 0)
-        if durable:
-            file.datasync()
-        self.rename(temporary, path)
-        if durable:
-            self.sync_directory(path.parent)
+        """As the port says."""
+        replace_by_rename(self, path, data, durable=durable)
 
     def entries(self, path: Path) -> list[Entry]:
         """As the port says."""
