@@ -10,16 +10,15 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from tests.support.servers import Server, free_ports
+from tests.support.servers import Server, Servers, free_ports
 
 # A tenth of the ordinary times: leases may be as short as a second, elections take a moment.
 _HEARTBEAT_MS, _ELECTION_MS = 30, 300
 
 
-class EtcdCluster:
+class EtcdCluster(Servers):
     """``members`` servers that know each other; a context manager runs them."""
 
     def __init__(
@@ -47,24 +46,6 @@ class EtcdCluster:
             self._context = ssl.create_default_context(cafile=authority)
             self._context.load_cert_chain(client)
         self._servers = [self._server(folder, n) for n in range(members)]
-
-    def __enter__(self) -> Self:
-        for server in self._servers:
-            server.start()
-        self.wait()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for server in self._servers:
-            server.kill()
-
-    def __getitem__(self, member: int) -> Server:
-        return self._servers[member]
 
     def wait(self) -> None:
         """Until every running server agrees with the others."""

@@ -5,8 +5,10 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Self
 
 _READY_WITHIN_S = 30.0
 
@@ -67,3 +69,26 @@ class Server:
             if ended or time.monotonic() > ends_at:
                 raise AssertionError(f"not ready: {self._log.read_text()[-3000:]}")
             time.sleep(0.05)
+
+
+class Servers(ABC):
+    """Several that belong together, by number; a context manager runs them."""
+
+    _servers: list[Server]
+
+    def __enter__(self) -> Self:
+        for server in self._servers:
+            server.start()
+        self.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers:
+            server.kill()
+
+    def __getitem__(self, member: int) -> Server:
+        return self._servers[member]
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Until every running one serves."""

@@ -4,18 +4,16 @@ import contextlib
 import os
 import socket
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tools.test_tools import java_home, zookeeper_jars
 
-from tests.support.servers import Server, free_ports
+from tests.support.servers import Server, Servers, free_ports
 
 # A tenth of the ordinary tick: leases may be as short as a second, elections take a moment.
 _TICK_MS = 200
 
 
-class ZookeeperEnsemble:
+class ZookeeperEnsemble(Servers):
     """``members`` servers that know each other; a context manager runs them."""
 
     def __init__(
@@ -35,24 +33,6 @@ class ZookeeperEnsemble:
         self.secure_endpoints = tuple(f"127.0.0.1:{port}" for port in self._secure)
         self.endpoints = tuple(f"127.0.0.1:{port}" for port in self._clients)
         self._servers = [self._server(folder, n, members) for n in range(members)]
-
-    def __enter__(self) -> Self:
-        for server in self._servers:
-            server.start()
-        self.wait()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for server in self._servers:
-            server.kill()
-
-    def __getitem__(self, member: int) -> Server:
-        return self._servers[member]
 
     def wait(self) -> None:
         """Until every running server serves."""
