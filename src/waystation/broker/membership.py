@@ -304,8 +304,8 @@ class Membership:
                     both.create_task(self._watch_registration(lease))
             except* LeaseExpiredError:
                 self._heard()
-                _events.warning("membership.lost", node=self._node, action="registering anew")
-                await self._rejoin()
+            _events.warning("membership.lost", node=self._node, action="registering anew")
+            await self._rejoin()
 
     async def confirm(self) -> None:
         """See to it that the registration stands, if a start took so long that it may not."""
