@@ -14,6 +14,7 @@ uvicorn reads ahead as far as the caller has sent, and answers what cannot be re
 
 import asyncio
 import select
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ class OrderedProtocol(HttpToolsProtocol):
     _refusal: bytes | None = None
     _in_head = True
     _has_said_all = False
+    on_lost: Callable[[], object] | None = None
 
     def __init__(self, *uvicorns: Any, **more: Any) -> None:
         super().__init__(*uvicorns, **more)
@@ -71,9 +73,10 @@ class OrderedProtocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """The caller says no more; if it has asked something, it may still listen for a moment.
 
-        Who has gone says the same, so that it is only a moment.
+        Who has gone says the same, so that it is only a moment; and who waits for messages, so that
+        ``on_lost`` is told, gets none any more: they would be lost to all others for a while.
         """
-        if self._refused or not (self._is_occupied or self._ahead):
+        if self._refused or self.on_lost or not (self._is_occupied or self._ahead):
             return False
         self._has_said_all = True
         self.loop.call_later(_LISTENING_S, self.transport.close)
