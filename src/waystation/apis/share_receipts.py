@@ -21,10 +21,9 @@ from waystation.messages.share_acknowledge import (
 )
 from waystation.messages.share_fetch import AcknowledgementBatch
 from waystation.model.error_codes import ErrorCode
-from waystation.model.errors import InvalidRequestError, WaystationError
+from waystation.model.errors import WaystationError
 from waystation.model.ids import TopicId
 from waystation.sharing.sessions import PartitionOf
-from waystation.sharing.states import Acknowledgement
 
 _RENEWS_FROM_VERSION = 2
 
@@ -86,12 +85,12 @@ class _Part:
         self._codes = [int(ErrorCode.NONE)] * len(self._batches)
         self._left = len(self._batches)
         self.error: WaystationError | None = None
-        """Why nothing was followed, if so."""
+        """Why nothing at all was followed, if so."""
 
     def begin(self, queues: Queues, group_id: str, done: Callable[[], None]) -> None:
         """Have the queue follow; ``done`` is called once, when all is stored or refused."""
         try:
-            said = [self._meant(one) for one in self._batches]
+            said = [meant((one,), self._for_ms, may_renew=self._may_renew) for one in self._batches]
             host = holding(queues, group_id, self.place)
         except WaystationError as error:
             self.error = error
@@ -114,22 +113,17 @@ class _Part:
                 done()
 
         host.settle(
-            (batch.member_id or self._member_id, one, partial(told, number))
-            for number, (batch, one) in enumerate(zip(self._batches, said, strict=True))
+            (batch.member_id or self._member_id, wishes, partial(told, number))
+            for number, (batch, wishes) in enumerate(zip(self._batches, said, strict=True))
         )
         is_followed = True
 
     def told(self) -> PartitionData:
-        """As it goes out."""
+        """As it goes out: who does not look at single batches is told of the first refusal."""
         told = partition_told(self.place[1], self.error)
+        told.error_code = told.error_code or next(filter(None, self._codes), 0)
         told.batch_error_codes = self._codes
         return told
-
-    def _meant(self, batch: AcknowledgementBatch) -> Acknowledgement:
-        if len(batch.acknowledge_types) != 1:
-            raise InvalidRequestError("what is held by receipt is told with one type for a batch")
-        (one,) = meant((batch,), self._for_ms, may_renew=self._may_renew)
-        return one
 
 
 def _explain(host: QueueHost, batch: AcknowledgementBatch, reason: str) -> None:

@@ -183,7 +183,7 @@ class QueueHost:
         self._follow_up(leader)
         self._wake()
 
-    def settle(self, said: Iterable[tuple[str, Acknowledgement, Waiter]]) -> None:
+    def settle(self, said: Iterable[tuple[str, Sequence[Acknowledgement], Waiter]]) -> None:
         """As ``acknowledge``, for many who hold by receipt: each counts by itself.
 
         What all of them say is stored together.  HOT: once per partition of a ShareAcknowledge.
@@ -192,14 +192,16 @@ class QueueHost:
         assert leader is not None, f"{self} was told of messages before it gave any"
         self._catch_up(leader.queue)
         now, meters = self._around.clock.now(), self._around.meters
-        for member_id, one, to in said:
+        for member_id, wishes, to in said:
 
-            def told(answer: object, one: Acknowledgement = one, to: Waiter = to) -> None:
+            def told(
+                answer: object, wishes: Sequence[Acknowledgement] = wishes, to: Waiter = to
+            ) -> None:
                 if answer is None:
-                    meters.count((one,))
+                    meters.count(wishes)
                 to(answer)
 
-            reply = leader.follow(now, member_id, (one,), told)
+            reply = leader.follow(now, member_id, wishes, told)
             if reply is not None:
                 reply.to(reply.answer)
         self._follow_up(leader)

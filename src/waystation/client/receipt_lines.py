@@ -157,7 +157,7 @@ class Lines:
                     f"node {to.leader} does not say what became of messages in partition "
                     f"{partition} of {self._topic}: it may be of an older version"
                 )
-            if answer.error_code and answer.error_code != ErrorCode.INVALID_RECORD_STATE:
+            if answer.error_code not in (0, ErrorCode.INVALID_RECORD_STATE):
                 self._strayed(to, partition, answer, told)
             for number, code in zip(numbers, answer.batch_error_codes, strict=True):
                 codes[number] = code
