@@ -187,24 +187,6 @@ async def test_a_registration_that_was_deleted_is_made_anew(tmp_path: Path) -> N
         await cluster.until(lambda: cluster.image.controller and 1 in cluster.image.brokers)
 
 
-async def test_who_is_stopped_while_it_cannot_come_back_ends_quietly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said: list[str] = []
-
-    def has_said(event: str) -> bool:
-        said.append(capsys.readouterr().err)
-        return event in "".join(said)
-
-    async with LocalCluster(tmp_path, 2) as cluster:
-        await cluster.store.txn({}, {}, ["brokers/2"])
-        cluster.cut_off_from_store(2)
-        await cluster.until(lambda: has_said("membership.not.regained"))
-        await cluster.stop(2)
-
-    assert not has_said("task.crashed")
-
-
 async def test_who_hears_nothing_any_more_is_not_counted_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
