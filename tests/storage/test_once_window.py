@@ -142,6 +142,21 @@ def test_what_was_not_written_or_is_cut_is_not_looked_for_among_all_keys(
     assert [one.offset for one in _entries(window.take_fresh(Offset(4), Offset(5)))] == [4]
 
 
+def test_a_clock_that_went_back_keeps_no_other_keys_for_long() -> None:
+    """A key that was stored by a clock a year ahead is remembered; those after it go in time."""
+    year_ms = 365 * 86_400_000
+    window = OnceWindow()
+    hashed = [bytes([0, 0, number]) + bytes(13) for number in range(5)]  # all in one bucket
+    window.note([entry(hashed[0], 0, NOW), entry(hashed[1], 1, NOW + year_ms)])
+    window.note(entry(one, 2 + number, NOW + 10) for number, one in enumerate(hashed[2:]))
+
+    for _ in range(64):
+        window.expire(Millis(NOW + 11))
+
+    assert len(window) == 1
+    assert [window.find(one) is not None for one in hashed] == [False, True, False, False, False]
+
+
 def _entries_at(packed: bytes, offset: int) -> list[bytes]:
     return [one.hashed for one in _entries(packed) if one.offset == offset]
 

@@ -114,7 +114,9 @@ class OnceWindow:
     def cut(self, offset: Offset) -> None:
         """Forget everything from ``offset`` on: it was cut off the log."""
         for number, bucket in list(self._buckets.items()):
-            self._keep(number, bucket, 0, _place(bucket, offset))
+            end = _place(bucket, offset)
+            if end < len(bucket):
+                self._keep(number, bucket, bucket[:end])
         self._fresh = bytearray(entries_before(self._fresh, offset))
         self._taken = [(end, entries_before(packed, offset)) for end, packed in self._taken]
         self.fresh_since = min(self.fresh_since, offset)
@@ -131,19 +133,22 @@ class OnceWindow:
             if bucket is None:
                 continue
             start = 0
-            while start < len(bucket) and _OFFSET.unpack_from(bucket, start + _AT)[0] < before:
+            while start < len(bucket) and _stored_at(bucket, start) < before:
                 start += ENTRY_BYTES
-            self._keep(number, bucket, start, len(bucket))
+            if start < len(bucket) and _stored_at(bucket, start) > _stored_at(
+                bucket, len(bucket) - ENTRY_BYTES
+            ):
+                # A clock went back: what is first here would hold up all that follows.
+                self._keep(number, bucket, _since_in(bucket, before))
+            elif start:
+                self._keep(number, bucket, bucket[start:])
 
-    def _keep(self, number: int, bucket: bytearray, start: int, end: int) -> None:
-        gone = len(bucket) - (end - start)
-        if not gone:
-            return
-        self._count -= gone // ENTRY_BYTES
-        if start == end:
-            del self._buckets[number]
+    def _keep(self, number: int, bucket: bytearray, kept: bytearray) -> None:
+        self._count -= (len(bucket) - len(kept)) // ENTRY_BYTES
+        if kept:
+            self._buckets[number] = kept
         else:
-            self._buckets[number] = bucket[start:end]
+            del self._buckets[number]
 
     # --- what a checkpoint writes ---------------------------------------------------------------
 
@@ -202,6 +207,20 @@ def newest_in(packed: bytes) -> Millis:
 
 def _bucket(hashed: bytes) -> int:
     return int.from_bytes(hashed[:2], "big") >> _BUCKET_SHIFT
+
+
+def _stored_at(bucket: bytearray, place: int) -> int:
+    at: int = _OFFSET.unpack_from(bucket, place + _AT)[0]
+    return at
+
+
+def _since_in(bucket: bytearray, since: Millis) -> bytearray:
+    """What was stored at ``since`` or later, in whatever order."""
+    kept = bytearray()
+    for place in range(0, len(bucket), ENTRY_BYTES):
+        if _stored_at(bucket, place) >= since:
+            kept += bucket[place : place + ENTRY_BYTES]
+    return kept
 
 
 def _place(bucket: bytearray, offset: Offset) -> int:
