@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import socket as socketlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -23,6 +24,15 @@ from waystation.gateway.streams import Stream
 
 SMALL = Limits(
     body_bytes=1_000, connections=20, request_s=0.3, idle_s=1, streams=2, frame_bytes=4_000
+)
+
+
+LARGE = 48 << 20
+GET_LARGE = (b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n",)
+SAY_LARGE = (
+    b"GET /echo HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+    b'\x81\x87\0\0\0\0"large"',
 )
 
 
@@ -69,6 +79,12 @@ class Watched:
 
         return Stream(pieces())
 
+    async def large(self, _: Call[None, None]) -> Stream:
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            yield b"x" * LARGE
+
+        return Stream(pieces())
+
     async def echo(self, call: Call["Wanted", None]) -> Conversation:
         if call.parameters.refuse:
             raise refusal(409, "unwilling", "not today", remedy="tomorrow")
@@ -84,6 +100,8 @@ class Watched:
                         raise refusal(409, "unwilling", "not now", field="f", remedy="later")
                     if said == b'"end"':
                         return
+                    if said == b'"large"':
+                        await socket.say("x" * LARGE)
                     if said == b'"flood"':
                         while socket.wire.is_open:
                             self.poured += 1
@@ -113,6 +131,7 @@ def routes(watched: Watched) -> list[Route]:
         get("/still", watched.still),
         get("/cut", watched.cut),
         get("/short", watched.short),
+        get("/large", watched.large),
         Route(
             method="GET",
             path="/echo",
@@ -226,6 +245,27 @@ async def test_a_caller_that_does_not_read_holds_the_stream_up_and_is_let_go(
 
     assert served.watched.poured < 2_000, "it went on though nobody read"
     writer.close()
+
+
+@pytest.mark.parametrize("asked", [GET_LARGE, SAY_LARGE], ids=["stream", "socket"])
+async def test_who_reads_slowly_is_not_cut_off(served: Served, asked: tuple[bytes, ...]) -> None:
+    """Over a slow line a large message may take longer than a peer may be idle."""
+    slow = socketlib.socket()
+    slow.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_RCVBUF, 32 << 10)
+    slow.setblocking(False)
+    loop = asyncio.get_running_loop()
+    with slow:
+        await loop.sock_connect(slow, ("127.0.0.1", served.port))
+        for one in asked:
+            await loop.sock_sendall(slow, one)
+            await within(loop.sock_recv(slow, 1 << 10))
+        got, until = 0, loop.time() + 2.3
+        while loop.time() < until:
+            more = await within(loop.sock_recv(slow, 32 << 10))
+            assert more, f"cut off after {got} bytes"
+            got += len(more)
+            await asyncio.sleep(0.002)
+        assert got < LARGE, "there was more to take"
 
 
 async def test_streams_and_sockets_are_bounded_together(served: Served) -> None:

@@ -5,7 +5,7 @@ What they leave open is bounded here:
 
 - a request must arrive whole, header and body, within ``request_s`` of its first byte;
 - a connection over which nothing ever came rests no longer than one between requests;
-- an answer must be taken within the same time;
+- an answer must be taken within the same time, or go on being taken (``taking.py``);
 - its header lines are bounded in bytes, and connections in number.
 
 The clock is looked at once per second for all connections, so that a request costs no timer.
@@ -20,6 +20,7 @@ from typing import Any, Final
 from waystation.gateway.bodies import Limits
 from waystation.gateway.ordering import OrderedProtocol
 from waystation.gateway.problems import refusal
+from waystation.gateway.taking import Unsent
 
 __all__ = ["bounded_protocol", "bounded_sockets", "watch"]
 
@@ -38,6 +39,7 @@ class BoundedProtocol(OrderedProtocol):
     on_said: Callable[[bytes], bool] | None = None
     is_paused = False
     _was_heard = False
+    _unsent: Unsent | None = None
     _header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -111,12 +113,13 @@ class BoundedProtocol(OrderedProtocol):
         super().pause_writing()
         self.is_paused = True
         self.begun_at = self.loop.time()
+        self._unsent = Unsent(self.transport)
 
     def resume_writing(self) -> None:
         """The caller reads again."""
         super().resume_writing()
         self.is_paused = False
-        self.begun_at = None
+        self.begun_at = self._unsent = None
 
     def check(self, now: float) -> None:
         """Let go of a caller that takes too long, or has gone while nothing was read."""
@@ -126,6 +129,8 @@ class BoundedProtocol(OrderedProtocol):
                 return
             if self.begun_at is not None and not self.flow.write_paused:
                 self.begun_at = now  # whatever is missing, it is us who do not take it
+        if self._unsent is not None and self._unsent.moves(self.transport):
+            self.begun_at = now
         limit_s = self.limits.request_s if self._was_heard else self.limits.idle_s
         if self.begun_at is None or now - self.begun_at <= limit_s:
             return

@@ -3,7 +3,8 @@
 uvicorn reads one message at a time, pings peers and gives up those that do not answer.  What it
 leaves open is bounded here:
 
-- a peer must take what it is sent within ``request_s``, closing or not;
+- a peer must take what it is sent within ``request_s``, or go on taking it (``taking.py``),
+  closing or not;
 - a message comes in a bounded number of parts, though each may be empty;
 - of what came at once, such as thousands of messages, as much is looked at in one turn of the loop
   as takes a moment, and nothing more is read meanwhile;
@@ -22,6 +23,7 @@ from websockets.frames import Frame
 
 from waystation.gateway.bodies import Limits
 from waystation.gateway.sockets_walk import FrameWalk, lone_text
+from waystation.gateway.taking import Unsent
 
 __all__ = ["BoundedSocket"]
 
@@ -43,6 +45,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         self.is_paused = False
         self._walk = FrameWalk()
         self._stuck_at: float | None = None
+        self._unsent: Unsent | None = None
         self._unread = bytearray()
 
     # --- the wire of a conversation -------------------------------------------------------------
@@ -139,12 +142,13 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         super().pause_writing()
         self.is_paused = True
         self._stuck_at = self.loop.time()
+        self._unsent = Unsent(self.transport)
 
     def resume_writing(self) -> None:
         """The peer reads again."""
         super().resume_writing()
         self.is_paused = False
-        self._stuck_at = None
+        self._stuck_at = self._unsent = None
 
     def handle_ping(self) -> None:
         """A ping; who does not take the answers gets none."""
@@ -191,6 +195,8 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         if self._stuck_at is None:
             if self.transport.is_closing():
                 self._stuck_at = now
+        elif self._unsent is not None and self._unsent.moves(self.transport):
+            self._stuck_at = now
         elif now - self._stuck_at > self._limits.request_s:
             self.transport.abort()
 
