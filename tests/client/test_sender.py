@@ -5,6 +5,7 @@ import os
 from random import Random
 
 import pytest
+from tests.client.producing import FAST, producer_to, trouble_at
 from tests.support.scripted_broker import TOPIC_ID
 from tests.support.scripted_log import LogBroker
 
@@ -12,11 +13,9 @@ from waystation.client.errors import (
     BrokerError,
     BufferFullError,
     ClosedError,
-    ConnectionLostError,
     DeliveryError,
     NoSuchPartitionError,
 )
-from waystation.client.options import ProducerOptions
 from waystation.client.producer import Producer
 from waystation.messages.produce import (
     PartitionProduceResponse,
@@ -37,21 +36,6 @@ from waystation.wire.message import Message
 from waystation.wire.versions import ApiKey, Versions
 
 SEEDS = 300 if os.environ.get("WAYSTATION_SOAK") else 30
-FAST: ProducerOptions = {
-    "retry_backoff_ms": 1,
-    "retry_backoff_max_ms": 2,
-    "metadata_timeout_ms": 200,
-    "linger_ms": 0,
-}
-
-
-def producer_to(broker: LogBroker, **options: object) -> Producer:
-    return Producer(
-        broker.bootstrap,
-        connect=broker.connect,
-        chance=Random(7),
-        **FAST | options,  # type: ignore[arg-type,operator]
-    )
 
 
 def said(code: ErrorCode, message: str | None = None) -> ProduceResponse:
@@ -85,7 +69,7 @@ async def test_send_tells_where_the_record_went() -> None:
         await producer.send("orders", "first")
         second = await producer.send("orders", b"second", timestamp=77)
 
-    assert second == ("orders", 0, 1, 77)
+    assert second == ("orders", 0, 1, 77, TOPIC_ID)
     assert broker.partitions[0].values == [b"first", b"second"]
 
 
@@ -417,20 +401,7 @@ async def test_values_that_could_change_later_are_refused() -> None:
 async def test_records_are_written_once_and_in_order_through_any_trouble(seed: int) -> None:
     """Requests and answers lost, leaders moved, errors that may or may not have appended."""
     broker, chance = LogBroker(leaders=(1, 1)), Random(seed)
-
-    def trouble(request: Message) -> Message:
-        match chance.randrange(12):
-            case 0:
-                raise ConnectionLostError("before it was appended")
-            case 1:
-                broker.produce(request)
-                raise ConnectionLostError("after it was appended")
-            case 2:
-                broker.leaders = [chance.choice((1, 2)) for _ in broker.leaders]
-                broker.epoch += 1
-        return broker.produce(request)
-
-    broker.handlers[ApiKey.PRODUCE] = trouble
+    trouble_at(broker, chance)
     async with producer_to(broker, batch_bytes=120) as producer:
         for number in range(200):
             producer.submit("orders", b"%d" % number, partition=number % 2)

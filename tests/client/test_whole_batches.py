@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
+from tests.client.producing import producer_to, trouble_at
+from tests.support.scripted_broker import TOPIC_ID
 from tests.support.scripted_log import LogBroker
 from tests.support.scripted_transactions import TransactionBroker
 from tests.support.soak import count
@@ -13,13 +15,10 @@ from tests.support.soak import count
 from waystation.client.errors import (
     BufferFullError,
     ClosedError,
-    ConnectionLostError,
     DeliveryError,
     MessageRefusedError,
     NoSuchPartitionError,
 )
-from waystation.client.options import ProducerOptions
-from waystation.client.producer import Producer
 from waystation.model.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -31,24 +30,6 @@ from waystation.records.compression import Codec
 from waystation.records.header import peek
 from waystation.records.packed import PackedBatch
 from waystation.records.packing import ByteRows, Rows
-from waystation.wire.message import Message
-from waystation.wire.versions import ApiKey
-
-FAST: ProducerOptions = {
-    "retry_backoff_ms": 1,
-    "retry_backoff_max_ms": 2,
-    "metadata_timeout_ms": 200,
-    "linger_ms": 0,
-}
-
-
-def producer_to(broker: LogBroker, **options: object) -> Producer:
-    return Producer(
-        broker.bootstrap,
-        connect=broker.connect,
-        chance=Random(7),
-        **FAST | options,  # type: ignore[arg-type,operator]
-    )
 
 
 def packed(values: Sequence[bytes]) -> PackedBatch:
@@ -69,7 +50,8 @@ async def test_a_batch_goes_as_it_is_and_its_first_offset_is_told() -> None:
         first = await producer.submit_batch("orders", 0, packed([b"a", b"b"]))
         second = await producer.submit_batch("orders", 0, packed([b"c"]))
 
-    assert (first, second) == (("orders", 0, 0, 77), ("orders", 0, 2, 77))
+    assert first == ("orders", 0, 0, 77, TOPIC_ID)
+    assert second == ("orders", 0, 2, 77, TOPIC_ID)
     assert broker.partitions[0].values == [b"a", b"b", b"c"]
     assert [peek(one).base_sequence for one in broker.partitions[0].batches] == [0, 2]
 
@@ -101,20 +83,7 @@ async def test_a_batch_is_compressed_as_the_producer_compresses() -> None:
 async def test_whatever_fails_on_the_way_each_batch_is_there_once_and_in_order(seed: int) -> None:
     chance = Random(seed)
     broker = LogBroker(leaders=(1, 1, 2))
-
-    def trouble(request: Message) -> Message:
-        match chance.randrange(12):
-            case 0:
-                raise ConnectionLostError("before it was appended")
-            case 1:
-                broker.produce(request)
-                raise ConnectionLostError("after it was appended")
-            case 2:
-                broker.leaders = [chance.choice((1, 2)) for _ in broker.leaders]
-                broker.epoch += 1
-        return broker.produce(request)
-
-    broker.handlers[ApiKey.PRODUCE] = trouble
+    trouble_at(broker, chance)
     sent: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     async with producer_to(broker) as producer:
         await producer.partitions_of("orders")
