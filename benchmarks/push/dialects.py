@@ -65,10 +65,11 @@ def dialects() -> dict[str, Dialect]:
     """All of them, by name."""
     from benchmarks.push.amqp import Amqp
     from benchmarks.push.nats import Nats
-    from benchmarks.push.waystation import EventStream, QueueSocket, Socket
+    from benchmarks.push.waystation import EventStream, KeyStream, QueueSocket, Socket
 
     return {
         "sse": EventStream(),
+        "sse-key": KeyStream(),
         "websocket": Socket(),
         "queue-socket": QueueSocket(),
         "amqp": Amqp(),

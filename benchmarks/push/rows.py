@@ -2,8 +2,8 @@
 
 Always so many subscribers with so many messages a second each, every one on a connection of its
 own.  What differs is how many of them are sent the same.  A stream is what a product has for it:
-a partition of a topic, a subject, a queue of one's own bound to an exchange.  A Waystation node
-follows at most 512 of them for subscribers: 1,000 streams are the others' affair alone.
+a partition of a topic, or the messages of one key; a subject; a queue of one's own bound to an
+exchange.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Scenario:
 FAN_OUT = Scenario("one stream: all are sent the same", 1, is_promised=True)
 TENTHS = Scenario("10 streams with 100 subscribers each", 10, is_promised=True)
 HUNDREDTHS = Scenario("100 streams with 10 subscribers each", 100)
-OWN = Scenario("1,000 streams with a subscriber each", SUBSCRIBERS)
+OWN = Scenario("1,000 streams with a subscriber each", SUBSCRIBERS, is_promised=True)
 QUEUE = Scenario("a queue of 100 subscribers, acknowledged", 1, subscribers=100, is_queue=True)
 
 
@@ -45,6 +45,7 @@ class Way:
 
 WAYS: tuple[Way, ...] = (
     Way("waystation", "sse", (FAN_OUT, TENTHS, HUNDREDTHS)),
+    Way("waystation", "sse-key", (TENTHS, HUNDREDTHS, OWN)),
     Way("waystation", "websocket", (FAN_OUT, TENTHS, HUNDREDTHS)),
     Way("waystation", "queue-socket", (QUEUE,)),
     Way("rabbitmq", "amqp", (FAN_OUT, TENTHS, HUNDREDTHS, OWN)),

@@ -14,7 +14,7 @@ import socket
 import struct
 import urllib.request
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from benchmarks.push.dialects import Due, connect, read_until
 
@@ -36,8 +36,11 @@ class EventStream:
 
     def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
         """Subscribed once the answer begins."""
+        return self._begun(port, f"partition={stream}")
+
+    def _begun(self, port: int, query: str) -> tuple[socket.socket, bytes]:
         connection = connect(port)
-        path = f"/v1/topics/{self.topic}/events?partition={stream}"
+        path = f"/v1/topics/{self.topic}/events?{query}"
         connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         header, behind = read_until(connection, b"\r\n\r\n")
         _check(header, b"HTTP/1.1 200")
@@ -52,6 +55,28 @@ class EventStream:
     def publisher(self, port: int) -> Posting:
         """POST."""
         return Posting(port, f"/v1/topics/{self.topic}/messages")
+
+
+class KeyStream(EventStream):
+    """Server-sent events of one key: everybody reads one topic, and chooses its own messages."""
+
+    topic = "push-keys"
+
+    def prepare(self, port: int, streams: int) -> None:
+        """One topic of one partition, for any number of keys."""
+        super().prepare(port, 1)
+
+    def subscribe(self, port: int, stream: int) -> tuple[socket.socket, bytes]:
+        """Likewise."""
+        return self._begun(port, f"where=key%20%3D%20'{_key(stream)}'")
+
+    def publisher(self, port: int) -> Posting:
+        """POST, by key."""
+        return Posting(port, f"/v1/topics/{self.topic}/messages", lambda to: {"key": _key(to)})
+
+
+def _key(stream: int) -> str:
+    return f"customer-{stream}"
 
 
 class Socket(EventStream):
@@ -94,14 +119,19 @@ class QueueSocket(Socket):
 class Posting:
     """POSTs over connections that are kept; never waits for an answer unless all are waiting."""
 
-    def __init__(self, port: int, path: str) -> None:
-        self._port, self._path = port, path
+    def __init__(
+        self,
+        port: int,
+        path: str,
+        place: Callable[[int], dict[str, object]] = lambda to: {"partition": to},
+    ) -> None:
+        self._port, self._path, self._place = port, path, place
         self._free: list[socket.socket] = []
         self._waiting: deque[socket.socket] = deque()
 
     def publish(self, due: Sequence[Due]) -> None:
         """One message by itself, several as a batch."""
-        messages = [{"value": one.decode(), "partition": to} for to, one in due]
+        messages = [{"value": one.decode(), **self._place(to)} for to, one in due]
         body: object = {"messages": messages} if len(messages) > 1 else messages[0]
         path = f"{self._path}/batch" if len(messages) > 1 else self._path
         self._gather()

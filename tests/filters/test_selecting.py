@@ -1,5 +1,6 @@
 """Which messages an expression means."""
 
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -45,6 +46,42 @@ def test_a_filter_means_what_a_plain_evaluator_says(said: Said, batch: list[Mess
     found = [number for number, one in enumerate(batch) if holds(said.sql, one)]
 
     assert found == expected, said.sql
+
+
+@settings(max_examples=count(50, 5_000), deadline=None, suppress_health_check=list(HealthCheck))
+@given(conditions, messages, st.sampled_from(("", " AND key = 'a'", " AND key IN ('a', 'b')")))
+def test_every_match_has_one_of_the_keys_that_are_foretold(
+    said: Said, message: Message, more: str
+) -> None:
+    message = replace(message, key=b"a") if more else message
+    one = Filter(f"({said.sql}){more}")
+
+    if one.keys is not None and holds(one.expression, message):
+        assert message.key in one.keys
+    assert one.keys is not None or not more
+    if one.keys_suffice and one.keys is not None:
+        assert holds(one.expression, message) == (message.key in one.keys)
+
+
+@pytest.mark.parametrize(
+    ("expression", "keys"),
+    [
+        ("key = 'a'", {b"a"}),
+        ("'ä' = key", {"ä".encode()}),
+        ("key IN ('a', 'b') AND value.n > 1", {b"a", b"b"}),
+        ("key IN ('a', 'b') AND key = 'b'", {b"b"}),
+        ("key = 'a' AND key = 'b'", set()),
+        ("key = 'a' OR key = 'b' AND offset > 3", {b"a", b"b"}),
+        ("key = 'a' OR offset > 3", None),
+        ("NOT key = 'a'", None),
+        ("key <> 'a'", None),
+        ("key LIKE 'a'", None),
+        ("headers.key = 'a'", None),
+        ("value.key = 'a'", None),
+    ],
+)
+def test_a_filter_knows_the_keys_that_it_looks_for(expression: str, keys: set[bytes]) -> None:
+    assert Filter(expression).keys == keys
 
 
 @settings(max_examples=count(50, 5_000), deadline=None, suppress_health_check=list(HealthCheck))

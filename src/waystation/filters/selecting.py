@@ -16,8 +16,9 @@ from waystation.filters import picking, values
 from waystation.filters.checking import shown
 from waystation.filters.compiling import Column, Stage, stages_of
 from waystation.filters.documents import Path, Reader
+from waystation.filters.key_bounds import keys_of
 from waystation.filters.parsing import parse
-from waystation.filters.syntax import Field, Kind, Root
+from waystation.filters.syntax import Compare, Field, In, Kind, Root
 from waystation.records import codec as record_codec
 from waystation.records.batch import DECOMPRESSED_LIMIT_BYTES, payload_of
 from waystation.records.codec import PLACE_FIELDS
@@ -47,12 +48,17 @@ class Columns(Protocol):
 class Filter:
     """An expression that was understood."""
 
-    __slots__ = ("_stages", "expression")
+    __slots__ = ("_stages", "expression", "keys", "keys_suffice")
 
     def __init__(self, expression: str) -> None:
         """Raises ``InvalidFilterError``, which marks the place."""
         self.expression = expression
-        self._stages = [_Step(stage) for stage in stages_of(parse(expression))]
+        condition = parse(expression)
+        self.keys = keys_of(condition)
+        """One of these keys has every message that matches; ``None``: any may have."""
+        self.keys_suffice = self.keys is not None and isinstance(condition, Compare | In)
+        """Whether every message that has one of them matches."""
+        self._stages = [_Step(stage) for stage in stages_of(condition)]
 
     def __repr__(self) -> str:
         return f"Filter({self.expression!r})"

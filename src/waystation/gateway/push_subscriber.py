@@ -24,6 +24,7 @@ from waystation.gateway.payloads import Values
 from waystation.gateway.push_events import Face, events_of, gap_event
 from waystation.gateway.push_ids import Ids, Positions, id_of, mark_of
 from waystation.gateway.push_meters import PushMeters
+from waystation.gateway.push_resting import few_keys
 from waystation.gateway.push_tail import Entry, Tail
 from waystation.gateway.push_tails import Tails
 from waystation.gateway.reading import read_page
@@ -84,6 +85,8 @@ class Subscriber:
         self._clients, self._tails, self._meters = clients, tails, meters
         self._topic, self._partition, self._positions = wanted[:3]
         self._values, self._chosen, self._beat_s = wanted[3:]
+        self._keys = few_keys(self._chosen)
+        self._is_resting = False
         self._face, self._wire = face, wire
         self._format = face.name, wanted.values
         self._pushed = meters.pushed
@@ -104,7 +107,9 @@ class Subscriber:
     @property
     def is_behind(self) -> bool:
         """Whether there is something that was not pushed yet, as far as is known."""
-        return self._tail is None or self._number < self._tail.next_number
+        if self._tail is None or self._is_resting:
+            return not self._is_resting
+        return self._number < self._tail.next_number
 
     async def run(self) -> None:
         """Push until cancelled, the limit is reached, or something stands in the way."""
@@ -143,7 +148,10 @@ class Subscriber:
     def offer(self, entry: Entry) -> None:
         """Take an entry at once, if nothing is in the way.  HOT: once per entry and subscriber."""
         wire, credit = self._wire, self.credit
+        if self._is_resting and self._number < entry.number:
+            self._number, self._positions = entry.number, entry.before
         if self._number != entry.number or wire.is_paused or credit == 0:
+            self._rouse()
             self._changed.set()
             return
         if self._chosen is not None or (credit is not None and credit <= entry.count):
@@ -177,10 +185,40 @@ class Subscriber:
                     return
                 else:
                     self._positions = tail.positions
+                    self._rest(tail)
                     await self._until_changed()
+                    self._rouse()
         finally:
+            self._rouse()
             self._tail = None
             tail.followers.discard(self)
+
+    def _rest(self, tail: Tail) -> None:
+        """Be asked no more about what has none of the keys that this one wants."""
+        if self._keys is not None:
+            self._is_resting = True
+            tail.followers.discard(self)
+            tail.resting.add(self, self._keys)
+
+    def _rouse(self) -> None:
+        """Be asked about everything again, from where nothing was left out."""
+        if self._is_resting:
+            self._pass_over()
+            self._rest_no_more()
+
+    def _rest_no_more(self) -> None:
+        assert self._tail is not None, "it rests, and follows nothing"
+        assert self._keys is not None, "it rests, and wants all keys"
+        self._is_resting = False
+        self._tail.resting.remove(self, self._keys)
+        self._tail.followers.add(self)
+
+    def _pass_over(self) -> None:
+        """What it was not offered while it rested is nothing for it."""
+        assert self._tail is not None, "it rests, and follows nothing"
+        number, positions = self._tail.offered
+        if number > self._number:
+            self._number, self._positions = number, positions
 
     def _take(self, entry: Entry) -> None:
         """Write of an entry what is still to be written, and as much as there is credit for."""
@@ -198,6 +236,8 @@ class Subscriber:
             self._number, self._index = entry.number + 1, 0
             self._positions = entry.after
         else:
+            if self._is_resting:
+                self._rest_no_more()
             self._index = now[-1] + 1 if now else self._index
             passed = entry.messages[: self._index]
             self._positions = entry.before | {one.partition: one.offset + 1 for one in passed}
@@ -305,6 +345,8 @@ class Subscriber:
         now = self._now()
         if now - self._written_at < self._beat_s - _EARLY_S:
             return
+        if self._is_resting:
+            self._pass_over()
         if not self._wire.is_paused:
             self._wire.write(self._face.beat(self.id.encode()))
         self._written_at = now

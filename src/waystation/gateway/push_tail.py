@@ -10,7 +10,9 @@ Promises:
 1. entries hold all messages from where the tail began, in order, none twice;
 2. whoever has read exactly up to ``positions``, as they were when ``next_number`` was ``n``, misses
    nothing and sees nothing twice if it goes on with entry ``n``;
-3. a tail that cannot go on says why, to all who follow, and ends.
+3. ``offered`` tells as much for who rests (``push_resting.py``): all who want something of the
+   entries before that number were offered it;
+4. a tail that cannot go on says why, to all who follow, and ends.
 """
 
 import asyncio
@@ -24,6 +26,7 @@ from waystation.filters.selecting import Filter
 from waystation.gateway.payloads import Values
 from waystation.gateway.push_events import Face, events_of
 from waystation.gateway.push_ids import Ids, mark_of
+from waystation.gateway.push_resting import Resting
 from waystation.model.errors import WaystationError
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ class Entry:
     """Some messages in order, and where they lie between."""
 
     __slots__ = (
+        "_by_key",
         "_chosen",
         "_events",
         "_mark",
@@ -74,7 +78,8 @@ class Entry:
         self._mark = mark
         self._events: dict[tuple[str, Values], list[bytes]] = {}
         self.pieces: dict[tuple[str, Values], bytes] = {}
-        self._chosen: dict[str, list[int]] = {}
+        self._chosen: dict[str, Sequence[int]] = {}
+        self._by_key: dict[bytes, list[int]] | None = None
 
     @property
     def size(self) -> int:
@@ -96,19 +101,40 @@ class Entry:
         self.pieces[face.name, values] = made
         return made
 
-    def chosen(self, where: Filter) -> list[int]:
+    def chosen(self, where: Filter) -> Sequence[int]:
         """Which of the messages a filter means."""
         found = self._chosen.get(where.expression)
         if found is None:
-            found = self._chosen[where.expression] = [
-                number for number, one in enumerate(self.messages) if matches(where, one)
-            ]
+            found = self._to_look_at(where)
+            if not where.keys_suffice:
+                found = [number for number in found if matches(where, self.messages[number])]
+            self._chosen[where.expression] = found
         return found
+
+    @property
+    def by_key(self) -> dict[bytes, list[int]]:
+        """The numbers of those that have a key."""
+        if self._by_key is None:
+            self._by_key = {}
+            for number, one in enumerate(self.messages):
+                if one.key is not None:
+                    self._by_key.setdefault(one.key, []).append(number)
+        return self._by_key
+
+    def _to_look_at(self, where: Filter) -> Sequence[int]:
+        if where.keys is None:
+            return range(self.count)
+        by_key = self.by_key
+        if len(where.keys) == 1:
+            (key,) = where.keys
+            return by_key.get(key, ())
+        return sorted(number for key in where.keys for number in by_key.get(key, ()))
 
     def forget(self) -> None:
         """Let go of what the quick ones shared: the slow ones put theirs together themselves."""
         self.pieces.clear()
         self._chosen.clear()
+        self._by_key = None
 
 
 def matches(where: Filter, one: Message) -> bool:
@@ -145,6 +171,8 @@ class Tail:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.moved = asyncio.Event()
         self.followers: set[Follower] = set()
+        self.resting = Resting()
+        self.offered: tuple[int, dict[int, int]] = 0, {}
         self.users = 0
         self._clients = clients
         self._ring: deque[Entry] = deque()
@@ -165,13 +193,13 @@ class Tail:
         began = asyncio.get_running_loop().time()
         try:
             async with await self._consumer() as consumer:
-                self.positions = self._at(consumer)
+                self._stand_at(self._at(consumer))
                 self.ready.set_result(None)
                 while True:
                     messages = await consumer.poll(_POLL_MS, _POLL)
                     for some in _cut(messages):
                         await self._push(Entry(self.next_number, self.mark, self.positions, some))
-                    self.positions = self._at(consumer)
+                    self._stand_at(self._at(consumer))
                     await self._check(self._clients, self.topic, began)
         except WaystationError as error:
             self.failure = error
@@ -213,6 +241,10 @@ class Tail:
                 raise
         return consumer
 
+    def _stand_at(self, positions: dict[int, int]) -> None:
+        self.positions = positions
+        self.offered = self.next_number, positions
+
     def _at(self, consumer: "Consumer") -> dict[int, int]:
         """How far it has got; a partition that was just added has no place yet."""
         found = {where.partition: consumer.position(where) for where in consumer.assignment}
@@ -224,16 +256,19 @@ class Tail:
         self._ring_bytes += entry.size
         self.next_number = entry.number + 1
         self.positions = entry.after
+        self.offered = entry.number, entry.before
         while len(self._ring) > 1 and (
             self._ring_bytes > _RING_BYTES or len(self._ring) > _RING_ENTRIES
         ):
             self._ring_bytes -= self._ring.popleft().size
         until = perf_counter() + _TURN_S
-        for follower in tuple(self.followers):
+        wanting = self.resting.wanting(entry.by_key) if self.resting else ()
+        for follower in (*self.followers, *wanting):
             follower.offer(entry)
             if perf_counter() > until:
                 await asyncio.sleep(0)
                 until = perf_counter() + _TURN_S
+        self.offered = self.next_number, entry.after
         entry.forget()
         self.moved.set()
         self.moved.clear()
@@ -242,7 +277,7 @@ class Tail:
         if not self.ready.done():
             self.ready.set_result(None)
         self.moved.set()
-        for follower in tuple(self.followers):
+        for follower in (*self.followers, *self.resting.all()):
             follower.wake()
 
 
