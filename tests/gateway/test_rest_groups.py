@@ -58,6 +58,8 @@ def test_a_group_begins_where_a_reset_puts_it(http: HttpClient, sent: str) -> No
     assert http.post(path, {"offset": 3, "partitions": there}).json["moves"][0]["after"] == 3
     since = {"since": "2020-01-01T00:00:00Z", "partitions": [{"topic": sent, "partition": 0}]}
     assert http.post(path, since).json["moves"][0]["after"] == 0
+    late = {**since, "since": 4_000_000_000_000}
+    assert http.post(path, late).json["moves"][0]["after"] == 5
 
 
 @pytest.mark.parametrize(

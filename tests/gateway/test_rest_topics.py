@@ -49,7 +49,59 @@ def test_options_are_set_and_unset(http: HttpClient, topic: str) -> None:
     refused = http.post(path, {"set": {"retention.ms": "soon"}}, "PATCH")
     assert (refused.status, refused.json["field"]) == (400, "config")
     assert "retention.ms" in refused.json["detail"]
+    for wish in ({"unset": ["retention.mss"]}, {"set": {"segment.ms": 9}, "unset": ["segment.ms"]}):
+        misspelt = http.post(path, wish, "PATCH")
+        assert (misspelt.status, misspelt.json["field"]) == (400, "unset")
     assert http.post("/v1/topics/none/config", {}, "PATCH").status == 404
+
+
+def test_a_topic_gets_more_partitions_and_never_fewer(http: HttpClient, topic: str) -> None:
+    http.post("/v1/topics", {"name": topic, "partitions": 1})
+    path = f"/v1/topics/{topic}"
+    assert http.post(f"{path}/messages", {"value": "x", "partition": 2}).status == 404
+    more = http.post(f"{path}/partitions", {"partitions": 3})
+
+    assert (more.status, more.json["partitions"]) == (200, 3)
+    assert http.post(f"{path}/messages", {"value": "x", "partition": 2}).status == 200
+    assert len(http.get(path).json["partitions"]) == 3
+    for count in (2, 3, 2**30):
+        refused = http.post(f"{path}/partitions", {"partitions": count})
+        assert (refused.status, refused.json["field"]) == (400, "partitions"), count
+    assert http.post("/v1/topics/none/partitions", {"partitions": 2}).status == 404
+
+
+def test_long_lists_come_in_pages(http: HttpClient, topic: str) -> None:
+    names = [f"{topic}.{number}" for number in range(5)]
+    for name in reversed(names):
+        http.post("/v1/topics", {"name": name, "partitions": 1})
+        reset = {"to": "latest", "partitions": [{"topic": name}]}
+        assert http.post(f"/v1/groups/{name}/reset", reset).status == 200
+    for what, field in (("topics", "name"), ("groups", "group")):
+        found: list[str] = []
+        after = ""
+        while after is not None:
+            page = http.get(f"/v1/{what}?prefix={topic}.&limit=2&after={after}").json
+            found += [one[field] for one in page[what]]
+            after = page["next"]
+        assert found == names, what
+
+
+def test_what_stands_in_the_way_is_named_with_the_remedy(http: HttpClient, topic: str) -> None:
+    http.post("/v1/topics", {"name": topic, "partitions": 1})
+    view = {"name": f"{topic}.v", "on": topic, "where": "key = 'a'"}
+    assert http.post("/v1/views", view).status == 201
+    path = f"/v1/topics/{topic}"
+    for method, call, body, field, remedy in (
+        ("DELETE", path, None, "topic", "DELETE /v1/views/{view}"),
+        ("POST", f"{path}.v/messages", {"value": "x"}, "topic", "another topic"),
+        ("POST", f"{path}.v/truncate", {}, "topic", "another topic"),
+        ("POST", "/v1/views", {**view, "name": "w", "on": f"{topic}.v"}, "on", "name a topic"),
+        ("POST", "/v1/views", {**view, "name": ".."}, "name", "another name"),
+    ):
+        told = http.ask(method, call) if body is None else http.post(call, body, method)
+        assert (told.status, told.json["field"]) == (400, field), told
+        assert remedy in told.json["remedy"], told
+    assert http.ask("DELETE", f"/v1/views/{topic}.v").status == 204
 
 
 def test_what_was_sent_is_truncated(http: HttpClient, topic: str) -> None:
@@ -70,7 +122,8 @@ def test_what_was_sent_is_truncated(http: HttpClient, topic: str) -> None:
     ("body", "status", "field"),
     [
         ({"name": "a topic"}, 400, "name"),
-        ({"name": ".."}, 400, "topic"),
+        ({"name": ".."}, 400, "name"),
+        ({"name": "x", "partitions": 2**30}, 400, "partitions"),
         ({"name": "x", "partitions": 0}, 400, "partitions"),
         ({"name": "x", "replication_factor": 9}, 400, "replication_factor"),
         ({"name": "x", "config": {"no.such.option": "1"}}, 400, "config"),

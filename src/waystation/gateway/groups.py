@@ -10,9 +10,10 @@ from waystation.client.group_descriptions import PartitionLag
 from waystation.client.offsets import LATEST
 from waystation.client.resets import By, ResetTo
 from waystation.client.timing import moment_ms
+from waystation.gateway.payloads import Moment
 from waystation.gateway.problems import refusal
 from waystation.gateway.routes import Call, Params, Route
-from waystation.gateway.topics import Offset, Partition, TopicName
+from waystation.gateway.topics import After, Limit, Offset, Partition, TopicName, page_of
 from waystation.model.errors import InvalidRequestError
 from waystation.model.ids import TopicPartition
 
@@ -39,10 +40,20 @@ class Group(msgspec.Struct, frozen=True):
     coordinator: int
 
 
+class ListParams(Params, frozen=True):
+    """Which groups."""
+
+    prefix: Annotated[str, Meta(max_length=4_096, description="Those whose names begin so.")] = ""
+    after: After = ""
+    limit: Limit = 1_000
+
+
 class Groups(msgspec.Struct, frozen=True):
-    """Groups by name."""
+    """A page of groups, by name."""
 
     groups: list[Group]
+    next: str | None
+    """Where to go on, as ``after``; null at the end."""
 
 
 class TopicAndPartition(msgspec.Struct, frozen=True):
@@ -98,7 +109,9 @@ class Reset(Params, frozen=True):
 
     to: Literal["earliest", "latest"] | None = None
     offset: Offset | None = None
-    since: Annotated[str, Meta(description="ISO 8601 with an offset.")] | None = None
+    since: (
+        Annotated[Moment, Meta(description="ISO 8601 with an offset, or ms since 1970.")] | None
+    ) = None
     by: (
         Annotated[
             int, Meta(ge=-(2**62), le=2**62, description="So many messages on; back, if negative.")
@@ -126,14 +139,15 @@ class Moves(msgspec.Struct, frozen=True):
     moves: list[Move]
 
 
-async def list_groups(call: Call[None, None]) -> Groups:
-    """Every group by name."""
-    admin = await call.clients.admin()
+async def list_groups(call: Call[ListParams, None]) -> Groups:
+    """Groups by name, a page of them."""
+    admin, wanted = await call.clients.admin(), call.parameters
+    found = {one.group_id: one for one in await admin.list_groups()}
+    chosen = (name for name in found if name.startswith(wanted.prefix))
+    names, further = page_of(chosen, wanted.after, wanted.limit)
+    page = [found[name] for name in names]
     return Groups(
-        [
-            Group(one.group_id, one.state, one.kind, one.coordinator)
-            for one in await admin.list_groups()
-        ]
+        [Group(one.group_id, one.state, one.kind, one.coordinator) for one in page], further
     )
 
 
@@ -214,7 +228,7 @@ def _target(wanted: Reset) -> ResetTo:
     return By(wanted.by) if wanted.by is not None else said[given[0]]
 
 
-def _moment(since: str) -> datetime:
+def _moment(since: Moment) -> datetime:
     try:
         return datetime.fromtimestamp(moment_ms(since, "since") / 1_000, UTC)
     except (InvalidRequestError, ValueError, OverflowError, OSError) as error:
@@ -242,6 +256,7 @@ GROUPS = [
         summary="List consumer groups",
         tag="groups",
         handler=list_groups,
+        parameters=ListParams,
         answer=Groups,
     ),
     Route(

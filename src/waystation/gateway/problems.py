@@ -142,7 +142,7 @@ _MEANINGS: Final[dict[ErrorCode, _Meaning]] = {
         413, "send smaller messages, or raise segment.bytes of the topic", "value"
     ),
     ErrorCode.INVALID_TOPIC_EXCEPTION: _Meaning(
-        _BAD, "letters, digits, '.', '_' and '-' only, at most 249 of them", "topic"
+        _BAD, "another topic: of views and of the cluster's own not all can be done", "topic"
     ),
     ErrorCode.INVALID_GROUP_ID: _Meaning(_BAD, "give the group another name", "group"),
     ErrorCode.INVALID_PARTITIONS: _Meaning(_BAD, _CORRECT, "partitions"),

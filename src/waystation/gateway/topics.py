@@ -1,14 +1,20 @@
-"""Topics: create, list, describe, configure, delete, truncate."""
+"""Topics: create, list, describe, configure, add partitions, delete, truncate."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from waystation.client.descriptions import ConfigEntry, TopicDescription
 from waystation.client.offsets import EARLIEST, LATEST, OffsetAndTime
-from waystation.gateway.problems import refusal
+from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import Call, Params, Route
+from waystation.model.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    PolicyViolationError,
+    WaystationError,
+)
 from waystation.model.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -16,14 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TOPICS",
+    "After",
     "Config",
     "ConfigChange",
     "Count",
+    "Limit",
     "OptionValue",
     "TopicName",
     "TopicParams",
     "as_text",
     "config_of",
+    "page_of",
 ]
 
 TopicName = Annotated[
@@ -41,6 +50,11 @@ Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
+After = Annotated[
+    str, msgspec.Meta(max_length=4_096, description="The next of the last page: names behind it.")
+]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+
 OptionValue = str | int | float | bool
 """Options are text; numbers and booleans may be written as what they are."""
 
@@ -57,6 +71,11 @@ class ListParams(Params, frozen=True):
     internal: Annotated[
         bool, msgspec.Meta(description="Also those that the cluster keeps for itself.")
     ] = False
+    prefix: Annotated[
+        str, msgspec.Meta(max_length=249, description="Those whose names begin so.")
+    ] = ""
+    after: After = ""
+    limit: Limit = 1_000
 
 
 class NewTopic(Params, frozen=True):
@@ -80,9 +99,17 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """Topics by name."""
+    """A page of topics, by name."""
 
     topics: list[Topic]
+    next: str | None
+    """Where to go on, as ``after``; null at the end."""
+
+
+class MorePartitions(Params, frozen=True):
+    """How many partitions a topic is to have; it never gets fewer."""
+
+    partitions: Count
 
 
 class PartitionState(msgspec.Struct, frozen=True):
@@ -144,20 +171,46 @@ class Truncated(msgspec.Struct, frozen=True):
 async def create_topic(call: Call[None, NewTopic]) -> Topic:
     """Create a topic."""
     wanted, admin = call.body, await call.clients.admin()
-    made = await admin.create_topic(
-        wanted.name,
-        wanted.partitions,
-        replication_factor=wanted.replication_factor,
-        configs=as_text(wanted.config),
-    )
+    try:
+        made = await admin.create_topic(
+            wanted.name,
+            wanted.partitions,
+            replication_factor=wanted.replication_factor,
+            configs=as_text(wanted.config),
+        )
+    except InvalidTopicError as error:
+        raise _wrong(error, "name", "another name, such as orders") from None
+    except PolicyViolationError as error:
+        raise _wrong(error, "partitions", "fewer partitions") from None
     return Topic(made.name, str(made.id), made.partitions, made.replication_factor)
 
 
 async def list_topics(call: Call[ListParams, None]) -> Topics:
-    """Every topic by name."""
-    admin = await call.clients.admin()
-    found = await admin.list_topics(internal=call.parameters.internal)
-    return Topics([_brief(topic) for topic in found])
+    """Topics by name, a page of them."""
+    admin, wanted = await call.clients.admin(), call.parameters
+    found = {one.name: one for one in await admin.list_topics(internal=wanted.internal)}
+    chosen = (name for name in found if name.startswith(wanted.prefix))
+    names, further = page_of(chosen, wanted.after, wanted.limit)
+    return Topics([_brief(found[name]) for name in names], further)
+
+
+def page_of(names: Iterable[str], after: str, limit: int) -> tuple[list[str], str | None]:
+    """The first names behind ``after``, in order, and where to go on."""
+    rest = sorted(name for name in names if name > after)
+    page = rest[:limit]
+    return page, page[-1] if len(rest) > limit else None
+
+
+async def add_partitions(call: Call[TopicParams, MorePartitions]) -> Topic:
+    """Give a topic more partitions; new messages of a key may go to another than older ones."""
+    admin, name = await call.clients.admin(), call.parameters.topic
+    try:
+        await admin.create_partitions(name, call.body.partitions)
+    except PolicyViolationError as error:
+        raise _wrong(error, "partitions", "fewer partitions") from None
+    found = _brief(await admin.describe_topic(name))
+    await call.clients.forget(name)
+    return msgspec.structs.replace(found, partitions=call.body.partitions)
 
 
 async def describe_topic(call: Call[TopicParams, None]) -> TopicDetails:
@@ -188,7 +241,10 @@ async def describe_topic(call: Call[TopicParams, None]) -> TopicDetails:
 async def delete_topic(call: Call[TopicParams, None]) -> None:
     """Delete a topic with everything in it."""
     admin = await call.clients.admin()
-    await admin.delete_topic(call.parameters.topic)
+    try:
+        await admin.delete_topic(call.parameters.topic)
+    except InvalidRequestError as error:
+        raise _wrong(error, "topic", "DELETE /v1/views/{view}, for each of its views") from None
     await call.clients.forget(call.parameters.topic)
 
 
@@ -202,6 +258,8 @@ async def change_config(call: Call[TopicParams, ConfigChange]) -> Config:
     """Change some options; the rest stay as they are."""
     admin, topic = await call.clients.admin(), call.parameters.topic
     await admin.describe_topic(topic)
+    if call.body.unset:
+        _check_unset(call.body, await admin.describe_configs(topic))
     if call.body.set or call.body.unset:
         await admin.alter_configs(topic, set=as_text(call.body.set), unset=call.body.unset)
     return config_of(await admin.describe_configs(topic))
@@ -218,6 +276,24 @@ async def truncate_topic(call: Call[TopicParams, Truncation]) -> Truncated:
             await _check_within(admin, topic, number, offset)
     starts = await admin.delete_records({(topic, one): at for one, at in before.items()})
     return Truncated({str(where.partition): start for where, start in starts.items()})
+
+
+def _check_unset(wanted: ConfigChange, known: Mapping[str, ConfigEntry]) -> None:
+    """A misspelt option would stay as it is, and nobody would notice."""
+    for name in wanted.unset:
+        if name not in known or name in wanted.set:
+            why = "is set in the same call" if name in wanted.set else "is no option of a topic"
+            raise refusal(
+                400,
+                "invalid-field",
+                f"{name} {why}",
+                field="unset",
+                remedy="GET /v1/topics/{topic}/config explains every option",
+            )
+
+
+def _wrong(error: WaystationError, field: str, remedy: str) -> ProblemError:
+    return refusal(400, "invalid-field", str(error), field=field, remedy=remedy)
 
 
 def _offset(told: Mapping[TopicPartition, OffsetAndTime], topic: str, partition: int) -> int | None:
@@ -333,6 +409,17 @@ TOPICS = [
         body=ConfigChange,
         answer=Config,
         errors=(403, 504),
+    ),
+    Route(
+        method="POST",
+        path="/v1/topics/{topic}/partitions",
+        summary="Give a topic more partitions",
+        tag="topics",
+        handler=add_partitions,
+        parameters=TopicParams,
+        body=MorePartitions,
+        answer=Topic,
+        errors=(403, 409, 504),
     ),
     Route(
         method="POST",

@@ -1,6 +1,6 @@
 """Views: read-only topics that show the messages of another for which a condition is true."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -11,7 +11,10 @@ from waystation.gateway.problems import refusal
 from waystation.gateway.reading import filter_of
 from waystation.gateway.routes import Call, Params, Route
 from waystation.gateway.topics import TopicName
-from waystation.model.errors import UnknownTopicError
+from waystation.model.errors import InvalidTopicError, UnknownTopicError
+
+if TYPE_CHECKING:
+    from waystation.client.admin import Admin
 
 __all__ = ["VIEWS"]
 
@@ -68,7 +71,12 @@ async def create_view(call: Call[None, NewView]) -> View:
             field="on",
             remedy="POST /v1/topics creates one",
         ) from None
-    made = await admin.create_view(wanted.name, wanted.on, wanted.where)
+    try:
+        made = await admin.create_view(wanted.name, wanted.on, wanted.where)
+    except InvalidTopicError as error:
+        field = "on" if wanted.on in await _names(admin) else "name"
+        remedy = "name a topic" if field == "on" else "another name, such as orders.large"
+        raise refusal(400, "invalid-field", str(error), field=field, remedy=remedy) from None
     return View(made.name, str(made.id), wanted.on, wanted.where, made.partitions)
 
 
@@ -95,6 +103,10 @@ async def delete_view(call: Call[ViewParams, None]) -> None:
     except UnknownTopicError as error:
         raise _unknown(error) from None
     await call.clients.forget(name)
+
+
+async def _names(admin: "Admin") -> set[str]:
+    return {one.name for one in await admin.list_views()}
 
 
 def _unknown(error: UnknownTopicError) -> Exception:
