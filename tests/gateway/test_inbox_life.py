@@ -157,6 +157,13 @@ def test_an_inbox_that_is_spoilt_later_is_told_too(own: BrokerProcess) -> None:
         assert client.post("/send", body).status == 200
 
 
+def searches(client: HttpClient) -> float:
+    """How many searches by key the node has begun."""
+    lines = client.get("/metrics").body.decode().splitlines()
+    (one,) = (line for line in lines if line.startswith("waystation_key_searches_total "))
+    return float(one.split()[1])
+
+
 def set_option(client: HttpClient, name: str, value: str) -> None:
     told = client.post("/v1/topics/letters/config", {"set": {name: value}}, method="PATCH")
     assert told.status == 200, told
@@ -187,6 +194,38 @@ def at_once(cluster: ProcessCluster, user: str) -> dict[int, str]:
 
     with ThreadPoolExecutor(len(cluster.ids)) as threads:
         return dict(zip(cluster.ids, threads.map(one, cluster.ids), strict=True))
+
+
+def test_who_waits_while_its_topic_goes_is_answered_in_time(own: BrokerProcess) -> None:
+    """At the latest when it asked to be: clients wait longer for topics that may come back."""
+    with HttpClient(own.http) as client:
+        last = send(client, "bob", "the last")
+        client.post("/v1/topics", {"name": "keyed", "config": {"index.keys": "true"}})
+        paths = {
+            f"/receive?user_id=bob&last_message_id={last}": 410,
+            "/receive?user_id=nobody": 200,
+            "/v1/topics/keyed/messages?key=a": 404,
+            "/v1/topics/keyed/messages?partition=0": 404,
+        }
+
+        def wait(path: str) -> tuple[int, float]:
+            with HttpClient(own.http) as mine:
+                began_s = time.monotonic()
+                together.wait()
+                told = mine.get(f"{path}&wait_ms=1000")
+                return told.status, time.monotonic() - began_s
+
+        together, before = threading.Barrier(len(paths) + 1), searches(client)
+        with ThreadPoolExecutor(len(paths)) as threads:
+            waiting = [threads.submit(wait, path) for path in paths]
+            together.wait()
+            until(lambda: searches(client) >= before + 6)  # a look, and another that waits
+            for name in ("letters", "keyed"):
+                assert client.ask("DELETE", f"/v1/topics/{name}").status == 204
+            told = [one.result() for one in waiting]
+
+    assert [status for status, _ in told] == list(paths.values())
+    assert max(waited_s for _, waited_s in told) < 6
 
 
 @pytest.mark.timeout(120)

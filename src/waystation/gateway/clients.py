@@ -141,16 +141,17 @@ class Clients:
 
             raise error_of(view.refused[name], f"topic {name}")
 
-    async def promptly(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+    async def promptly(self, name: str, work: Coroutine[Any, Any, T], *, wait_ms: int = 0) -> T:
         """What ``work`` brings; if the topic is deleted meanwhile, ``UnknownTopicError`` soon.
 
-        Clients ask again for a while about a topic that has gone: it might be on its way.
+        Clients ask again for a while about a topic that has gone: it might be on its way.  Work
+        that may wait for messages for ``wait_ms`` is looked after when that is over.
         """
-        task, pause_s = asyncio.ensure_future(work), _LOOK_S
+        task, pause_s, wait_s = asyncio.ensure_future(work), _LOOK_S, wait_ms / 1_000
         try:
-            while not (await asyncio.wait([task], timeout=pause_s))[0]:
+            while not (await asyncio.wait([task], timeout=wait_s + pause_s))[0]:
                 await self._check_there(name)
-                pause_s = min(2 * pause_s, _LOOK_MAX_S)
+                pause_s, wait_s = min(2 * pause_s, _LOOK_MAX_S), 0.0
             return task.result()
         finally:
             task.cancel()

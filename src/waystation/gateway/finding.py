@@ -58,7 +58,7 @@ async def find_page(
         if page.messages or not page.complete or not wait_ms:
             return page
         async with clients.waiting() as router:
-            return await Finder(router, topic).page(
+            waiting = Finder(router, topic).page(
                 key,
                 offset=max(offset, page.next_offset),
                 limit=limit,
@@ -67,6 +67,7 @@ async def find_page(
                 partition=page.partition,
                 topic_id=page.topic_id,
             )
+            return await clients.promptly(topic, waiting, wait_ms=wait_ms)
     except InvalidRequestError as error:
         raise await _no_index(clients, topic, error) from None
 

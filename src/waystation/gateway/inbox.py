@@ -188,7 +188,7 @@ class Inbox:
         if page.messages or not wanted.wait_ms:
             return page
         async with clients.waiting() as router:
-            return await Finder(router, name).page(
+            waiting = Finder(router, name).page(
                 user,
                 offset=max(begin, page.next_offset),
                 limit=limit,
@@ -196,6 +196,7 @@ class Inbox:
                 partition=where,
                 topic_id=page.topic_id,
             )
+            return await clients.promptly(name, waiting, wait_ms=wanted.wait_ms)
 
 
 def inbox_routes(settings: GatewaySettings) -> list[Route]:

@@ -217,8 +217,8 @@ async def read_page(
         held_ms = min(max(int(left_s * 1_000), 1), _HOLD_MS)
         settings = ConsumerSettings(isolation="read_committed", fetch_max_wait_ms=held_ms)
         async with clients.waiting() as router:
-            reader = await _opened(router, where, settings)
-            await filling.take(await reader.fetch(filling.fetch_at, _FETCH_BYTES))
+            waiting = filling.take_next(router, where, settings)
+            await clients.promptly(where.topic, waiting, wait_ms=held_ms)
     return filling.page
 
 
@@ -250,6 +250,13 @@ class _Filling:
         reader = await _opened(router, where, _SETTINGS)
         while await self.take(await reader.fetch(self.fetch_at, _FETCH_BYTES)):
             pass
+
+    async def take_next(
+        self, router: "Router", where: TopicPartition, settings: ConsumerSettings
+    ) -> None:
+        """Take what there is next, waiting for it as ``settings`` say."""
+        reader = await _opened(router, where, settings)
+        await self.take(await reader.fetch(self.fetch_at, _FETCH_BYTES))
 
     async def take(self, fetched: Fetched) -> bool:
         """Take what came; false once it is enough, or there is no more."""
