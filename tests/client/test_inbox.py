@@ -90,3 +90,15 @@ async def _lives_and_begins_anew(bootstrap: str) -> None:
         new = await inbox.send("ann", "bob", "after")
         assert texts(await inbox.receive("bob")) == ["after"]
         assert new != old
+
+
+async def test_who_gives_up_waiting_holds_nobody_up(inbox: Inbox, topic: str) -> None:
+    last = await inbox.send("ann", topic, "hello")
+    assert await inbox.receive(topic, after=last, wait_ms=1) == []
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await inbox.receive(topic, after=last, wait_ms=20_000)
+
+    async with asyncio.timeout(5):
+        assert await inbox.receive(topic, after=last, wait_ms=10) == []

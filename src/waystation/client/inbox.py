@@ -182,9 +182,13 @@ class Inbox:
             admin = await Admin(self._bootstrap, **self._options).start()
         place = Place(page.topic_id, where, page.next_offset - 1)
         try:
-            return await self._page(admin, topic, user, where, place, limit, wait_ms)
-        finally:
-            self._waiters.append(admin)
+            found = await self._page(admin, topic, user, where, place, limit, wait_ms)
+        except BaseException:
+            # Behind a request that is still held the next one would wait.
+            await admin.close()
+            raise
+        self._waiters.append(admin)
+        return found
 
     # --- the topic ------------------------------------------------------------------------------
 
