@@ -227,6 +227,9 @@ class Waiting:
             leaders = await self._acquiring.leaders() if left else {}
         except WaystationError:
             leaders = {}
+        if leader is not None and list(leaders) == [leader]:
+            self._stay(leader, left)
+            return
         for one in left:
             if one.answer.done():
                 continue
@@ -236,6 +239,21 @@ class Waiting:
                 self._line_up(one, self._chosen(leaders, leader))
             else:
                 self._tasks.spawn(self._stand_again(one, leader), "queue-line-next")
+
+    def _stay(self, leader: NodeId, callers: Sequence[_Caller]) -> None:
+        """There is no other leader: go on in front of those who came meanwhile.
+
+        HOT: once per answer, for all who wait; it is asked for them again and again.
+        """
+        now, line = self._loop.time(), self._lines[leader]
+        came_later = list(line)
+        line.clear()
+        for one in callers:
+            if one.ends_at > now and not one.answer.done():
+                line[one] = None
+            else:
+                one.end()
+        line.update(dict.fromkeys(came_later))
 
     async def _stand_again(self, caller: _Caller, after: NodeId | None) -> None:
         try:
