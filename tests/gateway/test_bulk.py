@@ -120,6 +120,22 @@ def test_what_cannot_be_stored_is_told_by_its_line(client: HttpClient, path: str
     assert (ended["line"], ended["problem"]["status"]) == (12, 413)
 
 
+def test_one_message_on_one_line_is_json_and_a_stream(client: HttpClient, path: str) -> None:
+    told = client.ask("POST", path, b'{"value": "one"}', {"content-type": "application/json"})
+    assert (told.status, told.json) == (200, {"stored": 1, "ended": None})
+
+
+def test_a_line_is_a_message_and_a_message_a_line(client: HttpClient, path: str) -> None:
+    for kind in (NDJSON, "application/json"):
+        for body in (b'{\n"value": "one"\n}', b'{"value": 1}{"value": 2}\n'):
+            told = client.ask("POST", path, body, {"content-type": kind})
+            assert (told.status, told.json["field"]) == (400, "line 1"), body
+    status, some = send(client, path, b'{"value": 1}\n\n{"value":\n2}\n{"value": 3}\n')
+    assert (status, some["stored"]) == (207, 1)
+    assert some["ended"]["line"] == 3  # type: ignore[index]
+    assert values(client, path) == ["1"]
+
+
 def test_what_is_cut_short_is_told(client: HttpClient, path: str) -> None:
     rng = random.Random(1)
     body = b"".join(b'{"value": "%x"}\n' % rng.getrandbits(256) for _ in range(20_000))
@@ -131,7 +147,7 @@ def test_what_is_cut_short_is_told(client: HttpClient, path: str) -> None:
         status, told = send(client, path, b"x" + packed, content_encoding=packing)
         assert (status, told["field"]) == (400, "Content-Encoding")
     assert send(client, path, b"", content_encoding="br")[0] == 415
-    assert client.ask("POST", path, b"{}", {"content-type": "application/json"}).status == 415
+    assert client.ask("POST", path, b"{}", {"content-type": "text/plain"}).status == 415
     assert (
         client.ask("POST", "/v1/topics/none/messages/stream", b"", {"content-type": NDJSON}).status
         == 404

@@ -20,7 +20,7 @@ from waystation.gateway.once import ONCE_HEADER, StreamKeys
 from waystation.gateway.payloads import NewMessage
 from waystation.gateway.problems import PROBLEM_JSON, Problem, ProblemError, problem_of, refusal
 from waystation.gateway.producing import stored_one, stored_together
-from waystation.gateway.routes import NDJSON, Call, Reply, Route
+from waystation.gateway.routes import JSON, NDJSON, Call, Reply, Route
 from waystation.gateway.topics import TopicParams
 from waystation.model.errors import WaystationError
 
@@ -74,13 +74,16 @@ class _Gathered:
         except (*NOT_JSON, ProblemError):
             self._add_each(some)
             return
+        lines: Sequence[int] = range(some.number, some.number + len(messages))
+        if len(messages) != some.lines:  # some are empty
+            numbered = enumerate(some.content.split(b"\n"), some.number)
+            lines = [number for number, line in numbered if line.strip()]
+        if len(lines) != len(messages):  # one is spread over several
+            self._add_each(some)
+            return
+        self.lines += lines
         self.messages += messages
         self.records += records
-        if len(messages) == some.lines:
-            self.lines += range(some.number, some.number + len(messages))
-        else:  # some are empty
-            lines = enumerate(some.content.split(b"\n"), some.number)
-            self.lines += [number for number, line in lines if line.strip()]
 
     def _add_each(self, some: Slice) -> None:
         for number, line in enumerate(some.content.split(b"\n"), some.number):
@@ -203,7 +206,7 @@ def bulk_in_routes(most: int = _AT_ONCE) -> list[Route]:
             parameters=TopicParams,
             body=NewMessage,
             streamed=True,
-            media_types=(NDJSON,),
+            media_types=(NDJSON, JSON),  # one message on one line is both
             answer=Streamed,
             others={207: Streamed},
             header_fields=(ONCE_HEADER,),
