@@ -1,14 +1,19 @@
 """ProduceOnce on the wire: stored once, told where, and refused with a reason."""
 
+from typing import Any
+from uuid import UUID
+
 import pytest
 
 from tests.apis.asking import TOPIC, Asking
 from tests.apis.kit import ThreadedNode
+from waystation.messages.once_keys import OnceKeysRequest, OnceKeysResponse
 from waystation.messages.produce_once import ProduceOnceRequest, ProduceOnceResponse
 from waystation.model.errors import ErrorCode
 from waystation.records.batch import BatchBuilder
 from waystation.records.header import ONCE, batches, mark_once, peek
-from waystation.records.once import HEADER_NAME
+from waystation.records.once import HEADER_NAME, hash_of
+from waystation.storage.once_window import OnceWindow
 
 STORED, REPLAYED, CONFLICT = 0, 1, 2
 LONG_AGO = 1_500_000_000_000
@@ -155,3 +160,47 @@ def test_who_does_not_lead_or_is_none_says_so(client: Asking, topic: str) -> Non
     told = sent(client, "nobody-made-this", batch(("a", b"1")))
 
     assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def asked_for_keys(client: Asking, topic: str, **others: Any) -> OnceKeysResponse:
+    asked = {"topic_id": client.topic_id(topic), "leader_epoch": -1, "end": -1, "page": 0}
+    told: OnceKeysResponse = client.ask(OnceKeysRequest(**(asked | others)), 0)
+    return told
+
+
+def test_a_replica_is_told_the_keys_of_committed_messages(
+    node: ThreadedNode, client: Asking, topic: str
+) -> None:
+    client.create(topic)
+    sent(client, topic, batch(("a", b"1"), ("b", b"2")))
+
+    learnt, page, end = OnceWindow(), 0, -1
+    while page >= 0:
+        told = asked_for_keys(client, topic, page=page, end=end)
+        assert not told.error_code, told.error_message
+        learnt.load(told.keys)
+        page, end = told.next_page, told.end
+    assert end == 2
+    found = [learnt.find(hash_of(key)) for key in (b"a", b"b")]
+    assert [one and (one.offset, one.timestamp) for one in found] == [
+        (0, LONG_AGO),
+        (1, LONG_AGO + 1),
+    ]
+    assert asked_for_keys(client, topic, end=1).end == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"page": 4_096}, ErrorCode.INVALID_REQUEST),
+        ({"page": -1}, ErrorCode.INVALID_REQUEST),
+        ({"leader_epoch": 99}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"topic_id": UUID(int=5)}, ErrorCode.UNKNOWN_TOPIC_ID),
+    ],
+)
+def test_who_asks_wrongly_for_keys_is_told(
+    client: Asking, topic: str, wrong: dict[str, Any], code: ErrorCode
+) -> None:
+    client.create(topic)
+
+    assert asked_for_keys(client, topic, **wrong).error_code == code

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from waystation.broker.peers import Peers
 from waystation.client.errors import error_of
 from waystation.messages.once_keys import OnceKeysRequest, OnceKeysResponse
-from waystation.model.errors import ErrorCode, WaystationError
+from waystation.model.errors import PeerUnreachableError, UnsupportedVersionError, WaystationError
 from waystation.model.ids import LeaderEpoch, NodeId
 from waystation.model.offsets import Offset
 from waystation.partition.partition import Partition
@@ -78,17 +78,20 @@ class KeyGathering:
         try:
             async with self._some:
                 pages = await self._pages(partition, wanted)
-                if pages is not None:
-                    inherited = Inheritance(partition.log, wanted.offset, pages)
-                    await asyncio.to_thread(inherited.work)
-                    self._inherited[partition] = wanted, inherited
+                inherited = Inheritance(partition.log, wanted.offset, pages)
+                await asyncio.to_thread(inherited.work)
+                self._inherited[partition] = wanted, inherited
         except (WaystationError, OSError) as error:
             _events.warning("keys.not.gathered", partition=str(partition.name), reason=str(error))
         finally:
             self._working.discard(partition)
 
-    async def _pages(self, partition: Partition, wanted: _Wanted) -> list[bytes] | None:
-        """``None`` if the leader cannot vouch for everything before the offset any more."""
+    async def _pages(self, partition: Partition, wanted: _Wanted) -> list[bytes]:
+        """All that the leader knows of committed messages.
+
+        What it was asked for lies before that, unless an unclean election has left it with less
+        than this replica: then there is nothing more to know.
+        """
         pages: list[bytes] = []
         end, page = -1, 0
         while page >= 0:
@@ -99,11 +102,14 @@ class KeyGathering:
                 end=end,
                 page=page,
             )
-            told = await self._peers.ask(wanted.leader, request, OnceKeysResponse)
-            if told.error_code == ErrorCode.UNSUPPORTED_VERSION:
-                return []
+            try:
+                told = await self._peers.ask(wanted.leader, request, OnceKeysResponse)
+            except PeerUnreachableError as error:
+                if isinstance(error.__cause__, UnsupportedVersionError):
+                    return []
+                raise
             if told.error_code:
                 raise error_of(told.error_code, str(partition.name), told.error_message)
             end, page = told.end, told.next_page
             pages.append(told.keys)
-        return pages if end >= wanted.offset else None
+        return pages
