@@ -1,15 +1,20 @@
 """Dead letters, schedules, views and keys over real HTTP."""
 
+import asyncio
 import base64
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 from tests.support.http_client import Answer, HttpClient
 
+from waystation.client.schedule_descriptions import Scheduled
+from waystation.gateway.problems import ProblemError
+from waystation.gateway.schedules import found_in_time
+from waystation.model.offsets import Millis, Offset
 from waystation.testing.process import BrokerProcess
 
 WITHIN_S = 30.0
@@ -85,6 +90,10 @@ def test_dead_letters_are_listed_chosen_and_shown(http: HttpClient, dead: str) -
 def test_dead_letters_go_back_once(http: HttpClient, dead: str) -> None:
     order = {"where": "value.n < 3", "from_offset": 1, "rate": 1_000, "id": "monday"}
     begun = http.post(f"{dead}/redrives", order)
+    assert [one["ended_ms"] for one in begun.json["redrives"] if one["state"] == "running"] in (
+        [],
+        [None],
+    )
     assert (begun.status, begun.json["id"]) == (202, "monday")
 
     def is_done() -> bool:
@@ -239,6 +248,19 @@ def test_many_are_cancelled_or_retimed_in_one_call_and_each_has_its_outcome(
     assert http.get(path).json["schedules"] == []
     again = http.post(f"{path}/cancel", {"ids": [far]}).json
     assert "cancelled" in again["refused"][0]["why"]
+
+
+async def test_a_search_that_takes_too_long_tells_what_it_found_or_how_to_find_more() -> None:
+    async def waiting(*found: int) -> AsyncIterator[Scheduled]:
+        for offset in found:
+            yield Scheduled("orders", 0, Offset(offset), Millis(0))
+        await asyncio.Event().wait()
+
+    some, is_complete = await found_in_time(waiting(1, 2), within_s=0.05)
+    assert ([one.offset for one in some], is_complete) == ([1, 2], False)
+    with pytest.raises(ProblemError) as told:
+        await found_in_time(waiting(), within_s=0.05)
+    assert (told.value.problem.status, told.value.problem.field) == (504, "key")
 
 
 def test_mistakes_about_schedules_name_their_field(

@@ -156,7 +156,8 @@ class PartitionRedrive(msgspec.Struct, frozen=True):
     strays: int
     problem: str
     begun_ms: int
-    ended_ms: int
+    ended_ms: int | None
+    """Null while it runs."""
 
 
 class Redrives(msgspec.Struct, frozen=True):
@@ -374,7 +375,11 @@ def _death(one: DeadLetter) -> Death | None:
 
 
 def _told(redrives: Sequence[Redrive]) -> list[PartitionRedrive]:
-    return [PartitionRedrive(*one) for one in redrives]
+    told = (PartitionRedrive(*one) for one in redrives)
+    return [
+        one if (one.ended_ms or 0) >= 0 else msgspec.structs.replace(one, ended_ms=None)
+        for one in told
+    ]
 
 
 DEAD_LETTERS = [

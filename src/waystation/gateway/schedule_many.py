@@ -5,8 +5,6 @@ none: what is cancelled waits no more.  Each message has its own outcome; one th
 back any more spoils no other.
 """
 
-import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -24,6 +22,7 @@ from waystation.gateway.schedules import (
     bad_time,
     check_partition,
     due_of,
+    found_in_time,
     named,
     schedules_of,
 )
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["MANY_SCHEDULES"]
 
 _MOST: Final = 1_000
-_SEARCH_S: Final = 10.0
-"""How long to look for those with a key; what was found by then is cancelled."""
 
 Ids = Annotated[
     list[Annotated[str, Meta(max_length=40)]],
@@ -148,21 +145,7 @@ async def _found(schedules: "Schedules", wanted: Chosen) -> tuple[list[Scheduled
         limit=wanted.limit + 1,
         details=key is not None,
     )
-    found: list[Scheduled] = []
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_SEARCH_S):
-            async for one in pending:
-                found += [one]  # one by one: they count also if there is no time for all
-            return found, True
-    if not found:
-        raise refusal(
-            504,
-            "search-too-long",
-            f"none was found within {_SEARCH_S:g} s, and there is more to look through",
-            field="key",
-            remedy="narrow it down with since, before or partition",
-        )
-    return found, False
+    return await found_in_time(pending)
 
 
 def _moment(given: Moment | None, field: str) -> int | None:

@@ -5,8 +5,11 @@ an error, what was cancelled is never delivered, and what has another time goes 
 ``schedule_many.py``.
 """
 
+import asyncio
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -38,9 +41,12 @@ __all__ = [
     "bad_time",
     "check_partition",
     "due_of",
+    "found_in_time",
     "named",
     "schedules_of",
 ]
+
+_SEARCH_S: Final = 10.0
 
 When = Annotated[str, Meta(description="ISO 8601 with an offset, or ms since 1970.")]
 
@@ -130,10 +136,34 @@ async def list_schedules(call: Call[ListParams, None]) -> Waiting:
         after=after,
         limit=wanted.limit + 1,
     )
-    found = [one async for one in pending]
-    is_more = len(found) > wanted.limit
+    found, is_complete = await found_in_time(pending)
+    is_more = len(found) > wanted.limit or not is_complete
     page = found[: wanted.limit]
     return Waiting([_brief(one) for one in page], str(page[-1].place) if is_more else None)
+
+
+async def found_in_time(
+    pending: AsyncIterator[Scheduled], within_s: float = _SEARCH_S
+) -> tuple[list[Scheduled], bool]:
+    """What is found for as long as a call may search, and whether everything was looked at.
+
+    Those of one key may be few among millions; a problem if there was no time to find any.
+    """
+    found: list[Scheduled] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            async for one in pending:
+                found += [one]  # one by one: they count also if there is no time for all
+            return found, True
+    if not found:
+        raise refusal(
+            504,
+            "search-too-long",
+            f"none was found within {within_s:g} s, and there is more to look through",
+            field="key",
+            remedy="narrow it down with since, before or partition",
+        )
+    return found, False
 
 
 async def show_schedule(call: Call[ShowParams, None]) -> ShownSchedule:
