@@ -1,6 +1,7 @@
 """Push outlives nodes, and ends in order with them."""
 
 import asyncio
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,40 @@ async def test_kill_minus_nine_and_the_same_node_goes_on_behind_the_last_id(
             found += [one.data["value"] for one in await stream.events(35)]
 
     assert sorted(found, key=int) == [str(number) for number in range(60)]
+
+
+async def test_what_a_member_was_sent_and_never_got_is_somebody_elses(
+    mortal: BrokerProcess,
+) -> None:
+    """It stops reading, and the node dies with what it holds for it."""
+    total = 2_500
+    async with Admin(mortal.bootstrap) as admin:
+        await admin.create_topic("topic", 1)
+    async with events(mortal.http, "topic", group="g", from_="earliest") as member:
+        member.writer.transport.pause_reading()
+        async with Producer(mortal.bootstrap) as producer:
+            values = [f"{number:09}".ljust(3_000) for number in range(total)]
+            await asyncio.gather(*[producer.send("topic", one) for one in values])
+        before = -1.0
+        while (now := await asyncio.to_thread(_pushed, mortal)) != before or not now:
+            before = now
+            await asyncio.sleep(0.3)
+        await asyncio.to_thread(mortal.kill)
+        member.writer.transport.resume_reading()
+        found = {int(one.data["value"]) for one in await member.end()}
+    assert len(found) < total, "it took what it could"
+    await asyncio.to_thread(mortal.start)
+
+    async with Admin(mortal.bootstrap) as admin:
+        (kept,) = (await admin.group_offsets("g")).values()
+    assert 0 < kept.offset <= len(found), "the rest comes again"
+
+
+def _pushed(broker: BrokerProcess) -> float:
+    with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    (line,) = [one for one in lines if one.startswith("waystation_push_messages_total")]
+    return float(line.split()[-1])
 
 
 @pytest.mark.timeout(180)

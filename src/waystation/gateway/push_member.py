@@ -1,8 +1,8 @@
 """Members of consumer groups that are pushed to; each has a consumer of its own.
 
 As Server-Sent Events a member cannot say what it has processed.  So its group's place is committed
-as soon as events were handed to its connection, and never before: a node that dies repeats what
-was not committed, while what is on its way when the caller breaks off counts as read.
+as soon as the network has taken the events, and never before: what this node still holds when it
+dies, or when the caller goes, is somebody else's, while what is on its way counts as read.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ _MOST: Final = 512
 _BATCH: Final = 100
 _PREFETCH_BYTES: Final = 1 << 20
 _HEARTBEAT_MS: Final = 1_000  # how soon a member hears that others come or go
+_SESSION_MS: Final = 10_000  # how soon the members of a node that died are missed
 _LOOK_S: Final = 2.0
 _PASSING: Final = (
     RebalanceInProgressError,
@@ -118,6 +119,7 @@ def consumer_of(
         isolation="read_committed",
         auto_commit=False,
         heartbeat_interval_ms=_HEARTBEAT_MS,
+        session_timeout_ms=_SESSION_MS,
         prefetch_bytes=_PREFETCH_BYTES,
         fetch_partition_bytes=_PREFETCH_BYTES,
         fetch_max_bytes=_PREFETCH_BYTES,
@@ -131,16 +133,22 @@ async def _push(
     meters: PushMeters,
     wire: Wire,
 ) -> None:
-    while limit is None or limit > 0:
-        most = _BATCH if limit is None else min(limit, _BATCH)
-        messages = await consumer.poll(given.heartbeat_ms, most)
-        if wire.is_paused:
-            await wire.drained()
-        wire.write(_events(messages, given))
-        meters.pushed.add(len(messages))
-        if messages:
-            limit = None if limit is None else limit - len(messages)
-            await _commit(consumer)
+    wire.hold_at_most(0)
+    try:
+        while limit is None or limit > 0:
+            most = _BATCH if limit is None else min(limit, _BATCH)
+            messages = await consumer.poll(given.heartbeat_ms, most)
+            wire.write(_events(messages, given))
+            meters.pushed.add(len(messages))
+            if wire.is_paused:
+                await wire.drained()
+            if not wire.is_open:
+                return  # what was not taken is not committed
+            if messages:
+                limit = None if limit is None else limit - len(messages)
+                await _commit(consumer)
+    finally:
+        wire.hold_at_most(None)
 
 
 async def _commit(consumer: "Consumer") -> None:

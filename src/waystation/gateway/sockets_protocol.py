@@ -60,6 +60,10 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         if not (self.close_sent or self.transport.is_closing()):
             self.transport.write(content)
 
+    def hold_at_most(self, most_bytes: int | None) -> None:
+        """Pause when so much waits for the caller."""
+        self.transport.set_write_buffer_limits(most_bytes)
+
     async def drained(self) -> None:
         """Wait until the peer has read, or is gone."""
         await self.writable.wait()

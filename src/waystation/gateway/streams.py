@@ -52,6 +52,9 @@ class Wire(Protocol):
     async def drained(self) -> None:
         """Return when there is room, or the caller is gone."""
 
+    def hold_at_most(self, most_bytes: int | None) -> None:
+        """Be paused while more than this waits for the caller; ``None`` is what is usual."""
+
 
 class Stream(NamedTuple):
     """A body in pieces, taken from ``chunks`` as fast as the caller reads, and closed at its end.
