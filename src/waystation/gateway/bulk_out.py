@@ -20,7 +20,6 @@ from waystation.client.message import Message
 from waystation.client.offsets import EARLIEST, LATEST
 from waystation.client.raw import PartitionReader
 from waystation.client.settings import ConsumerSettings
-from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.filters.selecting import Filter
 from waystation.gateway.bodies import wanted_packing
 from waystation.gateway.payloads import StoredMessage, Values, shown
@@ -29,7 +28,7 @@ from waystation.gateway.reading import filter_of, moment_of
 from waystation.gateway.routes import NDJSON, Call, Params, Route
 from waystation.gateway.streams import Stream
 from waystation.gateway.topics import Offset as OffsetField
-from waystation.gateway.topics import Partition, TopicName
+from waystation.gateway.topics import Partition, Since, TopicName, Where
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
 
@@ -58,22 +57,8 @@ class DumpParams(Params, frozen=True):
     offset: Annotated[OffsetField, Meta(description="Begin there; needs a partition.")] | None = (
         None
     )
-    since: (
-        Annotated[
-            str, Meta(description="Begin at that time: ISO 8601 with an offset, or ms since 1970.")
-        ]
-        | None
-    ) = None
-    where: (
-        Annotated[
-            str,
-            Meta(
-                max_length=EXPRESSION_CHARACTERS,
-                description="An SQL condition, such as value.total > 10.",
-            ),
-        ]
-        | None
-    ) = None
+    since: Since | None = None
+    where: Where | None = None
     limit: Annotated[int, Meta(ge=1, le=2**63 - 1, description="No more than so many.")] | None = (
         None
     )

@@ -7,7 +7,6 @@ from msgspec import Meta
 
 from waystation.client.errors import NoSuchPartitionError, PositionOutOfRangeError
 from waystation.client.offsets import EARLIEST, LATEST
-from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.gateway.groups import GroupName
 from waystation.gateway.payloads import Values
 from waystation.gateway.problems import ProblemError, refusal
@@ -16,7 +15,7 @@ from waystation.gateway.push_subscriber import Wanted
 from waystation.gateway.reading import filter_of, moment_of
 from waystation.gateway.routes import Params
 from waystation.gateway.topics import Offset as OffsetField
-from waystation.gateway.topics import Partition, TopicName
+from waystation.gateway.topics import Partition, Since, TopicName, Where
 from waystation.model.ids import TopicPartition
 from waystation.model.offsets import Offset
 
@@ -47,12 +46,7 @@ class SubscribeParams(Params, frozen=True):
         ]
         | None
     ) = None
-    since: (
-        Annotated[
-            str, Meta(description="Begin at that time: ISO 8601 with an offset, or ms since 1970.")
-        ]
-        | None
-    ) = None
+    since: Since | None = None
     last_event_id: (
         Annotated[
             str,
@@ -60,16 +54,7 @@ class SubscribeParams(Params, frozen=True):
         ]
         | None
     ) = None
-    where: (
-        Annotated[
-            str,
-            Meta(
-                max_length=EXPRESSION_CHARACTERS,
-                description="An SQL condition, such as value.total > 10.",
-            ),
-        ]
-        | None
-    ) = None
+    where: Where | None = None
     values: Annotated[
         Values, Meta(description="How values are shown: what is not text, or not JSON, as base64.")
     ] = "text"

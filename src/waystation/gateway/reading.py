@@ -18,14 +18,13 @@ from waystation.client.offsets import EARLIEST, LATEST
 from waystation.client.raw import Fetched, PartitionReader
 from waystation.client.settings import ConsumerSettings
 from waystation.client.timing import moment_ms
-from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.filters.selecting import Filter
 from waystation.gateway.finding import find_page, key_of
 from waystation.gateway.payloads import StoredMessage, Values, shown
 from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import JSON, NDJSON, Call, Params, Reply, Route
 from waystation.gateway.topics import Offset as OffsetField
-from waystation.gateway.topics import Partition, TopicName
+from waystation.gateway.topics import Partition, Since, TopicName, Where
 from waystation.gateway.turns import in_turns
 from waystation.model.errors import (
     InvalidFilterError,
@@ -61,12 +60,7 @@ class ReadParams(Params, frozen=True):
         Annotated[OffsetField, Meta(description="Begin there; at the oldest message if not given.")]
         | None
     ) = None
-    since: (
-        Annotated[
-            str, Meta(description="Begin at that time: ISO 8601 with an offset, or ms since 1970.")
-        ]
-        | None
-    ) = None
+    since: Since | None = None
     key: (
         Annotated[
             str, Meta(description="Only messages of this key; the topic needs index.keys=true.")
@@ -78,16 +72,7 @@ class ReadParams(Params, frozen=True):
         Annotated[OffsetField, Meta(description="Begin behind that message; instead of offset.")]
         | None
     ) = None
-    where: (
-        Annotated[
-            str,
-            Meta(
-                max_length=EXPRESSION_CHARACTERS,
-                description="An SQL condition, such as value.total > 10.",
-            ),
-        ]
-        | None
-    ) = None
+    where: Where | None = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
     max_bytes: Annotated[
         int, Meta(ge=1, le=8 << 20, description="Keys and values together, about.")

@@ -7,6 +7,7 @@ import msgspec
 
 from waystation.client.descriptions import ConfigEntry, TopicDescription
 from waystation.client.offsets import EARLIEST, LATEST, OffsetAndTime
+from waystation.filters.lexing import EXPRESSION_CHARACTERS
 from waystation.gateway.problems import ProblemError, refusal
 from waystation.gateway.routes import Call, Params, Route
 from waystation.model.errors import (
@@ -48,6 +49,17 @@ TopicName = Annotated[
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Since = Annotated[
+    str,
+    msgspec.Meta(description="Begin at that time: ISO 8601 with an offset, or ms since 1970."),
+]
+Where = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=EXPRESSION_CHARACTERS,
+        description="An SQL condition, such as value.total > 10.",
+    ),
+]
 
 
 After = Annotated[
