@@ -30,6 +30,8 @@ async def test_a_node_that_stops_ends_streams_and_gives_back_what_sockets_held(
         await admin.create_queue("queue")
     async with Producer(mortal.bootstrap) as producer:
         await producer.send("queue", "work")
+    async with events(mortal.http, "topic", group="h", heartbeat_ms=100) as gone:
+        await gone.beat()
     async with (
         events(mortal.http, "topic") as stream,
         socket(mortal.http, "topics/topic", credit=1) as talk,
@@ -46,6 +48,7 @@ async def test_a_node_that_stops_ends_streams_and_gives_back_what_sockets_held(
         for one in (talk, member, consumer):
             await asyncio.wait_for(one.connection.wait_closed(), 10)
             assert one.connection.close_code == 1001
+    assert '"level": "error"' not in mortal.log_path.read_text()
     await asyncio.to_thread(mortal.start)
     async with Queue("queue", mortal.bootstrap) as queue:
         (message,) = await queue.receive(10, 10_000)

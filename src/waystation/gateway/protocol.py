@@ -165,7 +165,8 @@ class BoundedProtocol(OrderedProtocol):
 
     def hold_at_most(self, most_bytes: int | None) -> None:
         """Pause when so much waits for the caller."""
-        self.transport.set_write_buffer_limits(most_bytes)
+        if not self.transport.is_closing():
+            self.transport.set_write_buffer_limits(most_bytes)
 
     async def drained(self) -> None:
         """Wait until the caller has read, or is gone."""
