@@ -48,7 +48,7 @@ from waystation.partition.meters import TopicMeter
 from waystation.partition.syncing import Syncing
 from waystation.partition.waiting import AppendWaiters, CommitWaiters, OnCommit, ReadWaiters
 from waystation.records.control import Marker, marker_batch
-from waystation.records.header import BatchHeader, mark_once, peek
+from waystation.records.header import mark_once, peek
 from waystation.replication.epochs import EpochEnd, LeaderEpochs
 from waystation.replication.lag import Paces
 from waystation.replication.leader import LeaderState, divergence
@@ -303,14 +303,16 @@ class Partition:
         state = self._state
         if state is None:
             raise self._not_leader()
-        if acks == ACKS_ALL:
+        if acks == ACKS_ALL and (self._doubt is not None or not state.enough_replicas()):
             self._check_committable(state)
         batch, header = self.intake.admit(batch, now)
         if self.rule is not None:
             self.rule(batch, now)
         appended = self.log.append(batch, header, state.epoch, now, may_begin=may_begin)
         if not appended.duplicate:
-            self._produced(batch, appended.base_offset, header)
+            self.meter.produced_records.value += header.records_count
+            self.meter.produced_bytes.value += header.size_bytes
+            self._appended(batch, appended.base_offset, header.records_count)
         return appended
 
     def append_marker(self, marker: Marker, now: Millis) -> Appended:
@@ -348,7 +350,9 @@ class Partition:
             self.rule(batch, now)
         header = mark_once(batch)
         appended = self.log.append_once(batch, header, state.epoch, now)
-        self._produced(batch, appended.base_offset, header)
+        self.meter.produced_records.value += header.records_count
+        self.meter.produced_bytes.value += header.size_bytes
+        self._appended(batch, appended.base_offset, header.records_count)
         return appended
 
     def _check_committable(self, state: LeaderState) -> None:
@@ -356,11 +360,6 @@ class Partition:
             raise NotEnoughReplicasError(self.name, state.in_sync.size, state.min_insync)
         if self._doubt is not None:
             raise self._doubt
-
-    def _produced(self, batch: memoryview, base: Offset, header: BatchHeader) -> None:
-        self.meter.produced_records.value += header.records_count
-        self.meter.produced_bytes.value += header.size_bytes
-        self._appended(batch, base, header.records_count)
 
     def _appended(self, batch: memoryview, base: Offset, records_count: int) -> None:
         if not self._syncing.on_disk:
