@@ -156,6 +156,18 @@ def test_who_is_in_a_hurry_takes_the_patient_along(life: Life) -> None:
     assert (len(patient.safe), len(hasty.safe)) == (2, 1)
 
 
+def test_who_comes_when_a_wait_is_nearly_over_does_not_prolong_it(life: Life) -> None:
+    patient, adaptive = Writer(life, 0.01), Writer(life, None)
+    patient.add()
+    life.run_until(life.now_s + SYNC_S)
+    patient.add()
+    life.run_until(life.now_s + 0.0099)
+    adaptive.add()
+    life.run_until(life.now_s + 0.0001 + SYNC_S + 1e-9)
+
+    assert len(patient.safe) == 2
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lives")

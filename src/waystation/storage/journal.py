@@ -161,8 +161,9 @@ class Journal:
         # How long what is pending may wait: as the load suggests, if some of it leaves that to us,
         # or for the shortest time that a topic names.
         self._adaptive, self._linger_s = False, _NEVER_S
-        # The timer that begins the next round: its number, and the wait it stands for; 0 if none.
-        self._turn, self._timed_s = 0, 0.0
+        # The timer that begins the next round: its number, and when it goes off, if there is one.
+        self._turn = 0
+        self._begins_at: float | None = None
         self._broken: StorageError | None = None
         self._generation = generation
         self._count = 0
@@ -240,8 +241,10 @@ class Journal:
         if not self._busy:
             self._busy = True
             self._begin_in(self._first_pause_s())
-        elif self._timed_s and (hurry_s < self._timed_s or len(self._pending) >= _LINGER_BYTES_MAX):
-            self._begin_in(0.0 if len(self._pending) >= _LINGER_BYTES_MAX else hurry_s)
+        elif self._begins_at is not None:
+            hurry_s = 0.0 if len(self._pending) >= _LINGER_BYTES_MAX else hurry_s
+            if time.monotonic() + hurry_s < self._begins_at:
+                self._begin_in(hurry_s)
 
     def void(self, topic_id: TopicId, partition: int, offset: Offset, flushed_end: Offset) -> None:
         """Let nothing come back that a log is about to lose from ``offset`` on.
@@ -329,13 +332,13 @@ class Journal:
 
     def _begin_in(self, pause_s: float) -> None:
         self._turn += 1
-        self._timed_s = pause_s
+        self._begins_at = time.monotonic() + pause_s
         self._defer(pause_s, partial(self._begin, self._turn))
 
     def _begin(self, turn: int) -> None:
         if turn != self._turn:
             return  # somebody was in a greater hurry
-        self._timed_s = 0.0
+        self._begins_at = None
         if self._pending:
             self._begin_round()
         else:
