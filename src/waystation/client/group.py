@@ -28,6 +28,7 @@ from waystation.model.errors import UnknownMemberError
 from waystation.model.ids import TopicPartition
 from waystation.runtime.clock import Clock
 from waystation.runtime.tasks import Tasks
+from waystation.runtime.weakly import weakly
 
 __all__ = ["Group"]
 
@@ -59,7 +60,7 @@ class Group:
         self.group_id = group_id
         self.progress = Progress(fetcher.feeds, fetcher.arrived.set)
         self.coordinator = Coordinator(router, group_id)
-        self.commits = Commits(router, self.coordinator, self.progress, self._identity)
+        self.commits = Commits(router, self.coordinator, self.progress, weakly(self._identity))
         self.ownership = Ownership(
             group_id,
             fetcher,
@@ -67,7 +68,7 @@ class Group:
             self.commits,
             places,
             auto_commit=settings.auto_commit or settings.delivery == "at-most-once",
-            thrown=self._threw,
+            thrown=weakly(self._threw),
         )
         self.commits_first = settings.delivery == "at-most-once"
         at_every_poll = settings.auto_commit and not settings.auto_commit_interval_ms

@@ -95,9 +95,10 @@ class Router:
 
     async def close(self) -> None:
         """Close every connection; whoever waits is told before this returns."""
-        if self._refresher is not None:
-            self._refresher.cancel()
-            await asyncio.gather(self._refresher, return_exceptions=True)
+        refresher, self._refresher = self._refresher, None
+        if refresher is not None:
+            refresher.cancel()
+            await asyncio.gather(refresher, return_exceptions=True)
         await self._prompt.close()
         await self._held.close()
         if self._next is not None and not self._next.done():
