@@ -127,6 +127,11 @@ class QueueHost:
         """Call ``told`` when there may be something to give, until it is removed."""
         self._waiting[told] = None
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody is to be told when there is something."""
+        return bool(self._waiting)
+
     def stop_waiting(self, told: Callable[[], None]) -> None:
         """Stop calling; harmless if it was not waiting."""
         self._waiting.pop(told, None)
@@ -313,13 +318,18 @@ class QueueHost:
             _events.warning("queue.not.loaded", queue=str(self.queue_id), reason=str(error))
             self.close(error)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody reads, nothing is held, and all is stored."""
+        leader = self._leader
+        if self.readers or leader is None:
+            return False
+        queue = leader.queue
+        return queue.stored == queue.version and not queue.in_flight and not queue.dying
+
     def _close_if_idle(self) -> None:
         """Nobody reads: forget it, so that whoever comes next finds it as it is stored then."""
-        leader = self._leader
-        if self.closed or self.readers or leader is None:
-            return
-        queue = leader.queue
-        if queue.stored == queue.version and not queue.in_flight and not queue.dying:
+        if not self.closed and self.is_idle:
             self.close()
 
     # --- parts: what follows from events --------------------------------------------------------

@@ -123,7 +123,10 @@ class Queues:
             raise NotLeaderError(held.name, None, held.leadership.epoch)
         found = self.find(group_id, topic_id, partition)
         if found is not None:
-            return found
+            if found.is_waited_for or not found.is_idle:
+                return found
+            # Nobody has read it for a while: its group may have been deleted, and made anew.
+            found.close()
         queue_id = QueueId(group_id, topic_id, partition)
         host = QueueHost(queue_id, held, partial(self._options, group_id), self._around)
         if not host.closed:
