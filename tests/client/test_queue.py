@@ -355,3 +355,21 @@ async def test_a_closed_queue_says_so(bootstrap: str, topic: str, queue: Queue) 
             await use
     with pytest.raises(InvalidGroupIdError):
         Queue(topic, bootstrap, group="")
+
+
+async def test_an_acknowledgement_is_answered_though_there_is_nothing_to_receive(
+    bootstrap: str, topic: str, admin: Admin
+) -> None:
+    """It goes with the request for more, and does not wait with it."""
+    await admin.create_queue(topic, 1)
+    async with Queue(topic, bootstrap, fetch_max_wait_ms=60_000) as queue:
+        await queue.send("only")
+        received = await queue.receive(1, 10_000)
+        more = asyncio.ensure_future(queue.receive(1, 60_000))
+        try:
+            async with asyncio.timeout(20):
+                await queue.ack(received)
+            assert not more.done()
+        finally:
+            more.cancel()
+            await asyncio.wait([more])

@@ -1,8 +1,8 @@
 """A share session: one consumer's conversation with one leader about all it reads there (KIP-932).
 
 Every request of a session is numbered, and the broker follows them in that order.  Acknowledgements
-go along with the next fetch; while a fetch waits at the broker for messages, they go by themselves,
-over the connection for prompt answers.  Promises:
+go along with the next fetch, which then does not wait for messages; while a fetch waits at the
+broker, they go by themselves, over the connection for prompt answers.  Promises:
 
 1. a number is used once, and what is numbered later is told later: who acknowledges while a fetch
    is on its way may arrive before it, is told so by the broker, and says it again;
@@ -210,7 +210,8 @@ class QueueSession:
     ) -> asyncio.Future[ShareFetchResponse]:
         settings = self._around.settings
         room = max(self._around.room(), 1)
-        wait_ms = self._around.wait_ms()
+        # What it takes along is answered with it: whoever acknowledges does not wait for messages.
+        wait_ms = 0 if batch else self._around.wait_ms()
         new = {place: at for place, at in self._wanted.items() if place not in self._told}
         gone = [place for place in self._told if place not in self._wanted]
         request = fetch_request(
