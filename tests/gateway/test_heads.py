@@ -5,17 +5,17 @@ import itertools
 import json
 import random
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.gateway_routes import ECHO_AND_WAIT, EVENTS, until
 from tests.support.soak import count
 
 from waystation.gateway import app
 from waystation.gateway.app import App, HttpServer, serve_http
 from waystation.gateway.bodies import Limits
-from waystation.gateway.routes import Call, Params, Route
 
 HOST = b"host: localhost\r\n"
 POST = b"POST /echo HTTP/1.1\r\n" + HOST + b"content-type: application/json\r\n"
@@ -35,51 +35,13 @@ WHOLE = (
     POST + b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: 12\r\n\r\n" + BODY,
     POST + b"content-length: 792\r\n\r\n" + b"\r\n\r\nGET / HTTP/1.1\r\n\r\n" * 36,
 )
-EVENTS: list[str] = []
-
-
-class Echoed(Params, frozen=True):
-    text: str
-
-
-async def echo(call: Call[None, Echoed]) -> Echoed:
-    return call.body
-
-
-async def wait(_: Call[None, None]) -> None:
-    EVENTS.append("began")
-    try:
-        await until(lambda: "go on" in EVENTS)
-    finally:
-        EVENTS.append("ended")
-
-
-ROUTES = [
-    Route(
-        method="POST",
-        path="/echo",
-        summary="Echo",
-        tag="t",
-        handler=echo,
-        body=Echoed,
-        answer=Echoed,
-    ),
-    Route(method="GET", path="/wait", summary="Wait", tag="t", handler=wait),
-    Route(method="POST", path="/wait", summary="Work", tag="t", handler=wait),
-]
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
 async def served() -> AsyncIterator[HttpServer]:
     EVENTS.clear()
     limits = Limits(body_bytes=1_000)
-    server = await serve_http(App(ROUTES, None, limits), "127.0.0.1", 0)
+    server = await serve_http(App(ECHO_AND_WAIT, None, limits), "127.0.0.1", 0)
     try:
         yield server
     finally:

@@ -12,25 +12,18 @@ from typing import Any
 
 import pytest
 import zstandard
+from tests.support.gateway_routes import ECHO_AND_WAIT, EVENTS, until
 from tests.support.http_client import HttpClient
 
 from waystation.gateway.app import App, HttpServer, serve_http
 from waystation.gateway.bodies import Limits, read_body
 from waystation.gateway.openapi import described
 from waystation.gateway.problems import problem_of
-from waystation.gateway.routes import Call, Params, Reply, Route
+from waystation.gateway.routes import Call, Reply, Route
 from waystation.model.errors import ErrorCode, WaystationError
 from waystation.testing.process import BrokerProcess
 
 SMALL = Limits(body_bytes=1_000, header_bytes=2_000, connections=3, request_s=0.5, idle_s=1)
-
-
-class Echoed(Params, frozen=True):
-    text: str
-
-
-async def echo(call: Call[None, Echoed]) -> Echoed:
-    return call.body
 
 
 async def fail(_: Call[None, None]) -> None:
@@ -41,30 +34,9 @@ async def pour(_: Call[None, None]) -> Reply:
     return Reply(b"x" * (64 << 20), media_type="text/plain")
 
 
-EVENTS: list[str] = []
-
-
-async def wait(_: Call[None, None]) -> None:
-    EVENTS.append("began")
-    try:
-        await until(lambda: "go on" in EVENTS)
-    finally:
-        EVENTS.append("ended")
-
-
 ROUTES = [
-    Route(
-        method="POST",
-        path="/echo",
-        summary="Say it again",
-        tag="t",
-        handler=echo,
-        body=Echoed,
-        answer=Echoed,
-    ),
+    *ECHO_AND_WAIT,
     Route(method="GET", path="/fail", summary="Fail", tag="t", handler=fail),
-    Route(method="GET", path="/wait", summary="Wait", tag="t", handler=wait),
-    Route(method="POST", path="/wait", summary="Work", tag="t", handler=wait),
     Route(method="GET", path="/pour", summary="Say much", tag="t", handler=pour, answer=str),
 ]
 
@@ -319,12 +291,6 @@ async def test_who_does_not_read_is_let_go(connection: str) -> None:
             while connections:
                 await asyncio.sleep(0.05)
         plain.close()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 async def test_who_only_asks_and_goes_is_not_waited_for() -> None:
